@@ -29,6 +29,7 @@ mod escape;
 mod exactness;
 mod exhaustion;
 mod faults;
+mod files;
 mod first_hour;
 mod handing;
 mod history;
@@ -134,6 +135,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(exactness::cases()?);
     cases.extend(exhaustion::cases());
     cases.extend(faults::cases());
+    cases.extend(files::cases());
     cases.extend(first_hour::cases());
     cases.extend(hostile::cases());
     cases.extend(kept::cases());

@@ -60,13 +60,47 @@ pub(crate) fn memory_call(builder: &Builder<'_>, ranges: &[(u64, u64)]) -> Flow 
     run_here()
 }
 
+const MREMAP_MAYMOVE: u32 = 1;
+const MREMAP_FIXED: u32 = 2;
+/// Trapped, as is whatever makes a mapping longer.
+pub(crate) const MREMAP_DONTUNMAP: u32 = 4;
+
 pub(crate) fn mremap(builder: &mut Builder<'_>) -> Flow {
-    const MREMAP_FIXED: u32 = 2;
     let mut ranges = vec![(builder.value(0), builder.value(1))];
     if builder.unsigned(3) & MREMAP_FIXED != 0 {
         ranges.push((builder.value(4), builder.value(2)));
     }
+    if shows_more(builder)
+        && !ranges
+            .iter()
+            .any(|(address, length)| builder.context.touches_reserved(*address, (*length).max(1)))
+    {
+        return special(Special::RemapFile);
+    }
     memory_call(builder, &ranges)
+}
+
+/// Whether the call is one of those after which more of a file is to be seen than before. What this
+/// host's kernel refuses by its arguments alone is none.
+fn shows_more(builder: &Builder<'_>) -> bool {
+    let page = whim_model::PAGE_SIZE;
+    let (address, how) = (builder.value(0), builder.unsigned(3));
+    let rounded = |length: u64| length.checked_next_multiple_of(page);
+    let (Some(old), Some(new)) = (rounded(builder.value(1)), rounded(builder.value(2))) else {
+        return false;
+    };
+    let stays = how & MREMAP_DONTUNMAP != 0;
+    let known = how & !(MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP) == 0;
+    // Both of these may only be asked for together with the first.
+    let sound = how & MREMAP_MAYMOVE != 0 || how == 0;
+    let more = new > old || stays && new == old;
+    address.is_multiple_of(page)
+        && old > 0
+        && known
+        && sound
+        && more
+        && !(stays && new != old)
+        && builder.has_file(address, old)
 }
 
 const MERGEABLE: u32 = 12;

@@ -113,7 +113,9 @@ fn section(text: &mut String, class: CallClass, title: &str, tested_by: TestedBy
 
 fn remark(row: &Row) -> String {
     let gate = match row.gate {
-        Gate::Memory { .. } | Gate::Advice { .. } => "goes home if it touches the reserved range",
+        Gate::Memory { .. } | Gate::Advice { .. } | Gate::Remap => {
+            "goes home if it touches the reserved range"
+        }
         _ => "",
     };
     let parts: Vec<&str> = [gate, row.reason]

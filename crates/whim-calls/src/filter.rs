@@ -26,6 +26,10 @@ const JUMP_IF_GREATER: u16 = 0x25;
 const JUMP_IF_GREATER_OR_EQUAL: u16 = 0x35;
 const JUMP_IF_BITS: u16 = 0x45;
 const AND: u16 = 0x54;
+/// The index register becomes the accumulator.
+const KEEP: u16 = 0x07;
+const JUMP_IF_EQUAL_KEPT: u16 = 0x1d;
+const JUMP_IF_GREATER_KEPT: u16 = 0x2d;
 const RETURN: u16 = 0x06;
 
 const ALLOW: u32 = 0x7fff_0000;
@@ -149,6 +153,22 @@ fn block(row: &Row, reserved: (u64, u64)) -> Vec<Instruction> {
             block.push(jump(JUMP_IF_EQUAL, MMAP_PLAIN, 1, 0));
             block.push(op(RETURN, NOTIFY));
             ranges(&mut block, &[0], &[1], reserved);
+        }
+        Gate::Remap => {
+            const OLD: usize = 1;
+            const NEW: usize = 2;
+            const HOW: usize = 3;
+            block.push(load_low(HOW));
+            block.push(jump(JUMP_IF_BITS, crate::decide::MREMAP_DONTUNMAP, 0, 1));
+            block.push(op(RETURN, NOTIFY));
+            // The upper halves decide, unless they are equal.
+            block.extend([load_high(OLD), op(KEEP, 0), load_high(NEW)]);
+            block.push(jump(JUMP_IF_GREATER_KEPT, 0, 5, 0));
+            block.push(jump(JUMP_IF_EQUAL_KEPT, 0, 0, 5));
+            block.extend([load_low(OLD), op(KEEP, 0), load_low(NEW)]);
+            block.push(jump(JUMP_IF_GREATER_KEPT, 0, 0, 1));
+            block.push(op(RETURN, NOTIFY));
+            ranges(&mut block, &[0, 4], &[1, 2], reserved);
         }
         Gate::AllowIf { index, values } => {
             block.push(load_low(index));

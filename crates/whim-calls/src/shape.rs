@@ -74,6 +74,8 @@ pub(crate) enum Gate {
     Advice { trapped: &'static [u32] },
     /// mmap: as `Memory`, and trapped unless anonymous, private and of ordinary pages.
     Map,
+    /// mremap: as `Memory`, and trapped if it makes a mapping longer or leaves one where it was.
+    Remap,
     /// Not trapped if the low half of an argument is one of these.
     AllowIf {
         index: usize,

@@ -122,8 +122,8 @@ table! {
     pipe => forward(&[put(8)]);
     select => nested(nested::select, "three descriptor sets, timeval").waits();
     sched_yield => local();
-    mremap => local_but(decide::mremap, "")
-        .gate(Gate::Memory { addresses: &[0, 4], lengths: &[1, 2] });
+    mremap => local_but(decide::mremap, "file made longer, or left where it was: from the attic")
+        .gate(Gate::Remap);
     msync => memory(&[0], &[1]).note("nothing in a guest is shared");
     mincore => memory(&[0], &[1]);
     madvise => local_but(decide::madvise, "merging of equal pages: home; on files: as home answers")

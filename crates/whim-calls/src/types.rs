@@ -223,6 +223,9 @@ pub enum Special {
     /// `mmap` of a file, private: the mapping is made at home in the attic, and at the guest as
     /// memory that is filled from there. The arguments are those of the call.
     MapFile,
+    /// `mremap` of such a mapping that makes it longer, or leaves a fresh one where it was: home
+    /// makes one more mapping of the file first.
+    RemapFile,
     /// A signal to the own process. It must first interrupt the deputy's call of the thread that it
     /// is for. Otherwise that thread's handler would not run while the call waits (docs/traps.md,
     /// `own-signals-do-not-interrupt`).

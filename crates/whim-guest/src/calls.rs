@@ -12,7 +12,7 @@ use whim_calls::{Decision, Forward, Region, Special, resolve};
 use whim_image::freeze_calls::{
     ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTNOINTR, ERESTARTSYS,
 };
-use whim_journey::message::{CallRequest, Disposition, ToHome, WireRegion};
+use whim_journey::message::{CallRequest, Disposition, RELEASED_MAX, ToHome, WireRegion};
 use whim_model::{MappingId, PAGE_SIZE, Syscall};
 use whim_sys::ptrace::{Stopped, TraceError};
 use whim_sys::seccomp::{Notification, Response};
@@ -248,6 +248,7 @@ impl Guest {
                 self.map_file(host_tid, call);
                 Ok(())
             }
+            Special::RemapFile => self.remap_file(host_tid, call),
             Special::Signal(signal) => self.own_signal(host_tid, *signal),
             Special::SignalAction => self.signal_action(host_tid, call),
             Special::NewThread(new) => {
@@ -308,6 +309,7 @@ impl Guest {
             return;
         }
         if let Some((tid, sequence)) = self.waits(host_tid, Kind::MapFile) {
+            let released = self.shared.table().take_released(RELEASED_MAX);
             self.say(ToHome::MapFile {
                 tid,
                 sequence,
@@ -316,6 +318,7 @@ impl Guest {
                 flags: low(flags).cast_unsigned(),
                 fd: low(fd),
                 offset,
+                released,
             });
         }
     }
@@ -424,6 +427,7 @@ impl Guest {
             Kind::Forward(forwarded) => self.forwarded(host_tid, &forwarded, reply),
             Kind::NewThread(new) => self.begin_thread(host_tid, &new, reply.result),
             Kind::MapFile => self.mapped(host_tid, &waiting.call, reply),
+            Kind::RemapFile => self.remapped(host_tid, &waiting.call, reply),
             Kind::Disposition | Kind::ThreadExit => self.respond(host_tid, Response::Continue),
             Kind::Undecided | Kind::ProcessExit | Kind::GoHome => Ok(()),
         };
@@ -579,6 +583,10 @@ impl Guest {
         result: i64,
     ) -> Result<(), GuestError> {
         end_call(&stopped, result)?;
+        let stopped = match self.stale.is_empty() || self.holds.any() {
+            true => stopped,
+            false => self.drop_stale(stopped)?,
+        };
         self.go_on(host_tid, stopped)
     }
 
@@ -620,28 +628,34 @@ impl Guest {
             ],
         );
         let (stopped, result) = self.inject(stopped, &operation)?;
-        if let Ok(start) = u64::try_from(result) {
-            show(&self.shared, start, length, mapping)?;
+        match u64::try_from(result) {
+            Ok(start) => show(
+                &self.shared,
+                Piece {
+                    start,
+                    end: start + length.next_multiple_of(PAGE_SIZE),
+                    mapping,
+                    offset: 0,
+                },
+            )?,
+            Err(_) => self.shared.table().release(mapping),
         }
         self.go_on_with(host_tid, stopped, result)
     }
 }
 
 /// Notes a new file mapping, and registers it with the userfaultfd.
-fn show(shared: &Shared, start: u64, length: u64, mapping: MappingId) -> Result<(), GuestError> {
-    let end = start + length.next_multiple_of(PAGE_SIZE);
-    let piece = Piece {
-        start,
-        end,
-        mapping,
-        offset: 0,
-    };
+pub(crate) fn show(shared: &Shared, piece: Piece) -> Result<(), GuestError> {
     // The table comes first, because a fault must find the mapping in it.
     shared.table().insert(piece);
     shared
         .uffd
         // Trap: a-file-page-becomes-zeros
-        .register(start, end - start, Mode::Missing)
+        .register(
+            piece.start,
+            piece.end - piece.start,
+            Mode::MissingAndProtected,
+        )
         .map_err(|errno| GuestError::Os {
             what: "Registering a file mapping",
             errno,

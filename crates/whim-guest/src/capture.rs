@@ -51,6 +51,7 @@ impl Guest {
                 kind,
                 Some(
                     Kind::MapFile
+                        | Kind::RemapFile
                         | Kind::Disposition
                         | Kind::NewThread(_)
                         | Kind::ThreadExit
@@ -104,7 +105,7 @@ impl Guest {
         if thread.leaves_its_call_to_home() {
             thread.awaits = true;
         }
-        self.respond(
+        self.answer(
             host_tid,
             whim_sys::seccomp::Response::Result(ERESTARTNOINTR),
         )

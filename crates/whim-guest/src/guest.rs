@@ -21,8 +21,8 @@ use whim_image::vdso::Proxy;
 use whim_journey::message::ToHome;
 use whim_model::Syscall;
 use whim_model::{
-    AWAIT_NUMBER, Activity, Mapping, MemoryLayout, ProcessImage, QueuedSignal, Range, Registers,
-    ResourceLimit,
+    AWAIT_NUMBER, Activity, Mapping, MappingId, MemoryLayout, ProcessImage, QueuedSignal, Range,
+    Registers, ResourceLimit,
 };
 use whim_sys::ptrace::{
     self, Polled, Running, Status as WaitStatus, Stop, Stopped, TraceError, Waited,
@@ -69,6 +69,8 @@ pub(crate) enum Kind {
     Forward(Forwarded),
     /// For home's part of a file mapping.
     MapFile,
+    /// The same, for one that is made longer or stays where it was moved from.
+    RemapFile,
     /// For home to know of a signal's new disposition.
     Disposition,
     /// For home to make the deputy of a new thread.
@@ -207,6 +209,8 @@ pub(crate) struct Guest {
     pub born: Option<i32>,
     /// A copy of home's vDSO, if the host's kernel has another one.
     pub proxy: Option<Proxy>,
+    /// Mappings whose files have changed at home, and how much of each its file has.
+    pub stale: BTreeMap<MappingId, u64>,
 }
 
 impl Thread {
@@ -326,6 +330,7 @@ impl Guest {
             cpu: Since::begin(image.cpu_away, times::of_process(host_tid)),
             continues: 0,
             stop_queued: None,
+            stale: BTreeMap::new(),
         })
     }
 
@@ -494,11 +499,22 @@ impl Guest {
         }
     }
 
-    /// Answers a thread's reported call.
+    /// Answers a thread's reported call. It must not see of a file what home has told us has changed.
+    ///
+    /// # Errors
+    /// Tracing failed, or the listener is broken.
+    pub(crate) fn respond(&mut self, host_tid: i32, response: Response) -> Result<(), GuestError> {
+        if self.stale.is_empty() {
+            return self.answer(host_tid, response);
+        }
+        self.answer_afresh(host_tid, response)
+    }
+
+    /// Answers a thread's reported call, and does no more.
     ///
     /// # Errors
     /// The listener is broken.
-    pub(crate) fn respond(&mut self, host_tid: i32, response: Response) -> Result<(), GuestError> {
+    pub(crate) fn answer(&mut self, host_tid: i32, response: Response) -> Result<(), GuestError> {
         let waiting = self
             .threads
             .get_mut(&host_tid)
@@ -520,7 +536,7 @@ impl Guest {
         Running::assume(host_tid).interrupt()?;
         self.set_trace(host_tid, Trace::Interrupted);
         let restart = Response::Result(ERESTARTNOINTR);
-        self.respond(host_tid, restart)?;
+        self.answer(host_tid, restart)?;
         // A call that was read while another thread worked for us ends for nothing else.
         // Trap: calls-kept-for-later
         for unread in self.backlog.extract_if(.., |unread| unread.tid == host_tid) {

@@ -8,7 +8,8 @@
 //!   `cut` reads the registers of a stopped call. `unread` handles a signal whose handler is due
 //!   before a reported call has begun. `times` adds up the threads' CPU time, and `waits` computes
 //!   what is left of their timed waits.
-//! - [`pager`], [`table`], `memory`: pages that come from home when they are needed.
+//! - [`pager`], [`table`], `memory`: pages that come from home when they are needed. `remap`: file
+//!   mappings that become longer. `refresh`: files that change at home.
 //! - `capture`: the way out, from the guest to an image.
 #![forbid(unsafe_code)]
 
@@ -28,6 +29,8 @@ mod memory;
 mod numbers;
 pub mod pager;
 mod reception;
+mod refresh;
+mod remap;
 pub mod sandbox;
 mod signals;
 pub mod supervisor;

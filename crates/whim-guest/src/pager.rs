@@ -61,6 +61,9 @@ pub struct Shared {
     pub arrived: EventFd,
     awaited: AtomicBool,
     failure: Mutex<Option<String>>,
+    /// Held while an answer of home is looked at and placed, so that a change of a file that is told
+    /// of comes before it, or after it is noted.
+    placing: Mutex<()>,
 }
 
 /// A panic while a lock is held ends the process (`abort` after the message), so that a poisoned
@@ -88,11 +91,25 @@ impl Shared {
             arrived: event()?,
             awaited: AtomicBool::new(false),
             failure: Mutex::new(None),
+            placing: Mutex::new(()),
         }))
     }
 
     pub fn table(&self) -> MutexGuard<'_, Table> {
         lock(&self.table)
+    }
+
+    /// The file of a mapping has changed at home. Pages that home has read before are not placed any
+    /// more; those that were placed already are noted.
+    pub fn renew(&self, mapping: MappingId) {
+        let _placing = lock(&self.placing);
+        self.table().renew(mapping);
+    }
+
+    /// The pieces are as they are noted: faults that had none are looked at again.
+    pub fn changed(&self) {
+        self.table().set_changing(false);
+        let _ = self.wake.write(1);
     }
 
     /// Asks for pages; `arrived` becomes readable when some have come.
@@ -122,6 +139,8 @@ struct Asked {
     mapping: MappingId,
     offset: u64,
     length: u64,
+    /// As the table has it when home is asked.
+    generation: u64,
 }
 
 /// The thread's own state.
@@ -136,6 +155,8 @@ struct Pager {
     demanded: HashSet<Page>,
     /// Requests that are not sent yet, because too many are in flight.
     waiting: Vec<Asked>,
+    /// Faults at addresses that are about to get a piece.
+    unclear: Vec<u64>,
     /// Mapping and end of the last fault's block.
     last: Option<(MappingId, u64)>,
     /// Finds the guest's guard pages, if the kernel reports them.
@@ -162,6 +183,7 @@ pub fn start(
         pages: HashSet::new(),
         demanded: HashSet::new(),
         waiting: Vec::new(),
+        unclear: Vec::new(),
         last: None,
         guards: pagemap.only_guards().then_some(pagemap),
     };
@@ -217,6 +239,9 @@ impl Pager {
         }
         if ready[2] {
             let _ = self.shared.wake.read();
+            for address in std::mem::take(&mut self.unclear) {
+                self.fault(address)?;
+            }
             let wishes = std::mem::take(&mut *lock(&self.shared.wishes));
             for range in &wishes {
                 self.want(*range)?;
@@ -257,10 +282,14 @@ impl Pager {
                 })?;
             for event in events {
                 match event {
+                    // Whoever protects pages for a moment wakes those who wait.
+                    Event::Fault {
+                        protected: true, ..
+                    } => {}
                     Event::Fault { address, .. } => missing.push(address),
                     // Trap: moved-pages-are-forgotten
                     Event::Remap { from, to, length } => table.relocate(from, to, length),
-                    Event::Unmap { start, end } => drop(table.remove(Range { start, end })),
+                    Event::Unmap { start, end } => table.unmap(Range { start, end }),
                     Event::Remove { .. } | Event::Fork { .. } => {}
                 }
             }
@@ -272,10 +301,15 @@ impl Pager {
     }
 
     fn fault(&mut self, address: u64) -> Result<(), PagerError> {
-        let found = self.shared.table().at(address);
+        let (found, changing) = {
+            let table = self.shared.table();
+            (table.at(address), table.is_changing())
+        };
         let Some(piece) = found else {
-            // The address is registered, but not in the table: mremap has made a mapping longer,
-            // and this is its new end.
+            if changing {
+                self.unclear.push(address);
+                return Ok(());
+            }
             return self.refuse(address, PAGE_SIZE);
         };
         let page = piece.page(address);
@@ -328,6 +362,7 @@ impl Pager {
                         mapping,
                         offset: start,
                         length: offset - start,
+                        generation: 0,
                     });
                     begin = wanted.then_some(offset);
                 }
@@ -342,7 +377,8 @@ impl Pager {
 
     fn send(&mut self) -> Result<(), PagerError> {
         while self.in_flight.len() < IN_FLIGHT_MAX && !self.waiting.is_empty() {
-            let asked = self.waiting.remove(0);
+            let mut asked = self.waiting.remove(0);
+            asked.generation = self.shared.table().generation(asked.mapping);
             let request = PageRequest {
                 request: self.next,
                 mapping: asked.mapping,
@@ -386,6 +422,13 @@ impl Pager {
         for offset in (asked.offset..asked.offset + asked.length).step_by(4096) {
             self.pages.remove(&(asked.mapping, offset / PAGE_SIZE));
         }
+        let shared = Arc::clone(&self.shared);
+        let placing = lock(&shared.placing);
+        if shared.table().generation(asked.mapping) != asked.generation {
+            // Trap: old-pages-on-their-way
+            drop(placing);
+            return self.ask_anew(asked);
+        }
         // Only whole pages; home fills the last page of a file with zeros.
         let whole = if status == 0 { bytes.len() & !4095 } else { 0 };
         self.place(asked.mapping, asked.offset, &bytes[..whole])?;
@@ -393,8 +436,21 @@ impl Pager {
         if missing > 0 {
             self.beyond(asked, whole as u64)?;
         }
+        drop(placing);
         if self.shared.awaited.swap(false, Ordering::AcqRel) {
             let _ = self.shared.arrived.write(1);
+        }
+        Ok(())
+    }
+
+    /// Home has read these pages before its file changed, or may have. Those that are being waited
+    /// for are asked for once more.
+    fn ask_anew(&mut self, asked: Asked) -> Result<(), PagerError> {
+        for offset in (asked.offset..asked.offset + asked.length).step_by(4096) {
+            let page = (asked.mapping, offset / PAGE_SIZE);
+            if self.demanded.contains(&page) {
+                self.ask(asked.mapping, offset, offset + PAGE_SIZE)?;
+            }
         }
         Ok(())
     }

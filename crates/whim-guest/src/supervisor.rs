@@ -43,6 +43,9 @@ const SPIN: Duration = Duration::from_micros(50);
 const YIELD_MAX: Duration = Duration::from_micros(100);
 const SPIN_PAUSE: Duration = Duration::from_millis(200);
 
+/// Time after which a thread is looked for again that can drop pages of changed files.
+const STALE_MAX: Duration = Duration::from_millis(2);
+
 #[derive(Debug, Error)]
 pub enum SupervisorError {
     #[error("The job's credentials are damaged: {0}")]
@@ -256,9 +259,18 @@ impl Supervisor {
             self.visits()?;
         }
         self.freeze_if_settled()?;
+        self.refresh()?;
         self.keep_lease()?;
         self.watch_memory()?;
         self.check_end()
+    }
+
+    /// Drops pages of changed files for which no thread was to be had before.
+    fn refresh(&mut self) -> Result<(), SupervisorError> {
+        match &mut self.guest {
+            Some(guest) => Ok(guest.refresh()?),
+            None => Ok(()),
+        }
     }
 
     /// Sends what is queued, as far as it can be written at once.
@@ -344,6 +356,8 @@ impl Supervisor {
         if self.has_frames() {
             return Duration::ZERO;
         }
+        let stale = self.guest.as_ref().is_some_and(Guest::is_stale);
+        let left = if stale { left.min(STALE_MAX) } else { left };
         left.max(Duration::from_millis(1))
     }
 
@@ -545,6 +559,7 @@ impl Supervisor {
                     tail,
                 })?;
             }
+            ToGuest::FileChanged { mapping, backed } => guest.file_changed(mapping, backed)?,
             ToGuest::Signal { tid, signal, info } => guest.signal(tid, signal, &info)?,
             ToGuest::Stop => {
                 guest.holds.stopped = true;

@@ -38,11 +38,19 @@ pub enum Arrival {
     Nothing,
 }
 
-/// The table. Pieces are disjoint.
+/// The table. Pieces are disjoint, and no two of them show the same page.
 #[derive(Debug, Default)]
 pub struct Table {
     pieces: BTreeMap<u64, Piece>,
     pages: HashMap<Page, Arrival>,
+    /// How many pieces show a mapping.
+    shown: HashMap<MappingId, usize>,
+    /// Mappings that no piece shows any more, until home is told.
+    released: Vec<MappingId>,
+    /// How often home's file has changed, for mappings for which it has.
+    generations: HashMap<MappingId, u64>,
+    /// A thread is made to change pieces just now, which are noted when it has.
+    changing: bool,
 }
 
 impl Table {
@@ -50,6 +58,7 @@ impl Table {
     pub fn insert(&mut self, piece: Piece) {
         if piece.start < piece.end {
             self.pieces.insert(piece.start, piece);
+            *self.shown.entry(piece.mapping).or_default() += 1;
         }
     }
 
@@ -82,6 +91,9 @@ impl Table {
                 continue;
             };
             self.pieces.remove(&whole.start);
+            if let Some(count) = self.shown.get_mut(&whole.mapping) {
+                *count -= 1;
+            }
             let before = Range {
                 start: whole.start,
                 end: piece.start,
@@ -94,6 +106,88 @@ impl Table {
             self.insert(cut(whole, behind));
         }
         taken
+    }
+
+    /// A range was unmapped.
+    pub fn unmap(&mut self, range: Range) {
+        let taken = self.remove(range);
+        for piece in &taken {
+            for (_, page, _) in self.here(piece) {
+                self.pages.remove(&page);
+            }
+        }
+        for piece in taken {
+            if self.shown.get(&piece.mapping) == Some(&0) {
+                self.release(piece.mapping);
+            }
+        }
+    }
+
+    /// The pages of a piece of which is known how they came, ascending, with their addresses.
+    #[must_use]
+    pub fn here(&self, piece: &Piece) -> Vec<(u64, Page, Arrival)> {
+        let count = (piece.end - piece.start) / PAGE_SIZE;
+        let at = |page: Page, arrival| {
+            let offset = (page.1 * PAGE_SIZE).checked_sub(piece.offset)?;
+            let address = piece.start + offset;
+            (page.0 == piece.mapping && address < piece.end).then_some((address, page, arrival))
+        };
+        if count > self.pages.len() as u64 {
+            // A mapping may be far longer than what has come of it.
+            let all = self.pages.iter();
+            let mut found: Vec<_> = all
+                .filter_map(|(page, arrival)| at(*page, *arrival))
+                .collect();
+            found.sort_unstable_by_key(|(address, ..)| *address);
+            return found;
+        }
+        let pages = (0..count).map(|index| piece.page(piece.start + index * PAGE_SIZE));
+        pages
+            .filter_map(|page| at(page, self.arrival(page)?))
+            .collect()
+    }
+
+    /// Home's mapping is not needed any more.
+    pub fn release(&mut self, mapping: MappingId) {
+        self.shown.remove(&mapping);
+        self.generations.remove(&mapping);
+        self.released.push(mapping);
+    }
+
+    /// What is to be told to home, at most so many.
+    pub fn take_released(&mut self, most: usize) -> Vec<MappingId> {
+        let count = self.released.len().min(most);
+        self.released.drain(..count).collect()
+    }
+
+    /// The pieces that show a mapping.
+    pub fn of(&self, mapping: MappingId) -> impl Iterator<Item = &Piece> {
+        self.pieces
+            .values()
+            .filter(move |piece| piece.mapping == mapping)
+    }
+
+    /// The file of a mapping has changed at home: what was asked for before is not to be placed.
+    pub fn renew(&mut self, mapping: MappingId) {
+        if self.shown.contains_key(&mapping) {
+            *self.generations.entry(mapping).or_default() += 1;
+        }
+    }
+
+    /// How often that was, so far.
+    #[must_use]
+    pub fn generation(&self, mapping: MappingId) -> u64 {
+        self.generations.get(&mapping).copied().unwrap_or(0)
+    }
+
+    /// While this is set, an address without a piece may get one.
+    pub fn set_changing(&mut self, changing: bool) {
+        self.changing = changing;
+    }
+
+    #[must_use]
+    pub fn is_changing(&self) -> bool {
+        self.changing
     }
 
     /// `mremap` has moved a range.
@@ -233,6 +327,63 @@ mod tests {
             table.places(MappingId(1), P, 3 * P),
             [piece(11, 12, 1, 1), piece(40, 42, 1, 2)]
         );
+    }
+
+    #[test]
+    fn a_mapping_is_given_back_when_no_piece_shows_it() {
+        let mut table = Table::default();
+        table.insert(piece(10, 20, 1, 0));
+        table.note((MappingId(1), 2), Arrival::Own);
+        table.note((MappingId(1), 7), Arrival::Own);
+        table.unmap(range(11, 14));
+        assert_eq!(table.arrival((MappingId(1), 2)), None, "it is unmapped");
+        assert_eq!(table.arrival((MappingId(1), 7)), Some(Arrival::Own));
+        table.relocate(10 * P, 40 * P, P);
+        table.relocate(14 * P, 44 * P, 6 * P);
+        assert_eq!(table.take_released(9), [], "two pieces show it");
+        table.unmap(range(40, 41));
+        assert_eq!(table.take_released(9), []);
+        table.unmap(range(0, 99));
+        assert_eq!(table.take_released(9), [MappingId(1)]);
+        assert_eq!(table.take_released(9), []);
+        (0..5).for_each(|id| table.release(MappingId(id)));
+        assert_eq!(table.take_released(4).len(), 4);
+        assert_eq!(table.take_released(4), [MappingId(4)]);
+    }
+
+    #[test]
+    fn what_is_here_of_a_piece_is_found_however_long_it_is() {
+        for end in [20, 1 << 40] {
+            let mut table = Table::default();
+            table.insert(piece(10, end, 1, 5));
+            for (number, arrival) in [(9, Arrival::Own), (5, Arrival::Nothing), (4, Arrival::Own)] {
+                table.note((MappingId(1), number), arrival);
+            }
+            table.note((MappingId(2), 6), Arrival::Own);
+            let whole = *table.of(MappingId(1)).next().expect("inserted");
+            let here: Vec<_> = table.here(&whole);
+            let page = |number| (MappingId(1), number);
+            let expected = [
+                (10 * P, page(5), Arrival::Nothing),
+                (14 * P, page(9), Arrival::Own),
+            ];
+            assert_eq!(here, expected);
+        }
+    }
+
+    #[test]
+    fn generations_are_counted_for_what_is_shown() {
+        let mut table = Table::default();
+        table.insert(piece(10, 20, 1, 0));
+        let (one, other) = (MappingId(1), MappingId(2));
+        assert_eq!(table.generation(one), 0);
+        table.renew(one);
+        table.renew(one);
+        // Home may name any mapping.
+        table.renew(other);
+        assert_eq!((table.generation(one), table.generation(other)), (2, 0));
+        assert_eq!(table.of(one).count(), 1);
+        assert_eq!(table.of(other).count(), 0);
     }
 
     #[test]

@@ -123,7 +123,8 @@ fn serve_one_fault(uffd: &whim_sys::uffd::Uffd) {
         events[0],
         Event::Fault {
             address: FILE,
-            write: false
+            write: false,
+            protected: false
         }
     );
     assert_eq!(uffd.copy(FILE, &[0x5a; 4096]), Ok(Placed::Whole));

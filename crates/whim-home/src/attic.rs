@@ -4,9 +4,12 @@
 //! moves as it is, by `mremap`, and its private copies are dropped, so that it shows the file again:
 //! exactly what a page that the guest never had, or gave up by MADV_DONTNEED, must show.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use whim_model::{Backing, Mapping, MappingId, Protection, Range};
+use whim_sys::watched::Watch;
 
+/// The most mappings of files that the deputy keeps.
+const KEPT_MAX: usize = 1 << 18;
 /// Space between two mappings in the attic, so that they never merge.
 const GAP: u64 = 1 << 21;
 
@@ -17,6 +20,10 @@ pub struct Kept {
     pub length: u64,
     pub protection: Protection,
     pub locked: bool,
+    /// Which mapping it is a part, or a prolongation, of, and where it begins in that.
+    root: (MappingId, u64),
+    /// Changes of its file are told of by this.
+    watch: Option<Watch>,
 }
 
 /// All mappings in the attic, by the number under which guest and home know them.
@@ -25,7 +32,10 @@ pub struct Attic {
     kept: BTreeMap<MappingId, Kept>,
     next_address: u64,
     next_id: u32,
+    start: u64,
     end: u64,
+    /// Watches of mappings that are gone, which no other mapping needs.
+    unneeded: Vec<Watch>,
 }
 
 /// How one file mapping comes into the attic.
@@ -44,7 +54,9 @@ impl Attic {
             kept: BTreeMap::new(),
             next_address: range.start,
             next_id: 0,
+            start: range.start,
             end: range.end,
+            unneeded: Vec::new(),
         }
     }
 
@@ -63,6 +75,8 @@ impl Attic {
                 length: mapping.len(),
                 protection: mapping.protection,
                 locked: mapping.flags.locked,
+                root: (id, 0),
+                watch: None,
             };
             self.kept.insert(id, kept);
             storings.push(Storing {
@@ -79,34 +93,131 @@ impl Attic {
 
     /// Reserves a place for a file that the guest maps while away.
     pub fn prepare(&mut self, length: u64, protection: Protection) -> Option<(MappingId, u64)> {
+        let id = MappingId(self.next_id);
+        let root = (id, 0);
+        self.keep(length, protection, root, None)
+    }
+
+    fn keep(
+        &mut self,
+        length: u64,
+        protection: Protection,
+        root: (MappingId, u64),
+        watch: Option<Watch>,
+    ) -> Option<(MappingId, u64)> {
+        let next_id = self.next_id.checked_add(1)?;
         let address = self.allocate(length)?;
         let id = MappingId(self.next_id);
-        self.next_id += 1;
-        self.kept.insert(
-            id,
-            Kept {
-                address,
-                length,
-                protection,
-                locked: false,
-            },
-        );
+        self.next_id = next_id;
+        let kept = Kept {
+            address,
+            length,
+            protection,
+            locked: false,
+            root,
+            watch,
+        };
+        self.kept.insert(id, kept);
         Some((id, address))
     }
 
-    /// Undoes [`prepare`](Self::prepare) when the mapping failed.
-    pub fn withdraw(&mut self, id: MappingId) {
-        self.kept.remove(&id);
+    /// Reserves a place for one more mapping of a file, `length` bytes from `offset` of another one
+    /// on. That one need not be so long.
+    pub fn prepare_more(
+        &mut self,
+        (of, offset): (MappingId, u64),
+        length: u64,
+    ) -> Option<(MappingId, u64)> {
+        let Kept {
+            protection,
+            root: (root, before),
+            watch,
+            ..
+        } = *self.kept.get(&of)?;
+        let root = (root, before.checked_add(offset)?);
+        self.keep(length, protection, root, watch)
+    }
+
+    /// Whether what is at these two places of two mappings is so many bytes apart in one mapping of
+    /// the original.
+    #[must_use]
+    pub fn are_one(
+        &self,
+        (first, offset): (MappingId, u64),
+        (last, further): (MappingId, u64),
+        apart: u64,
+    ) -> bool {
+        let place = |id: MappingId, offset: u64| {
+            let (root, before) = self.kept.get(&id)?.root;
+            Some((root, before.checked_add(offset)?))
+        };
+        let begins = place(first, offset);
+        let ends = begins.and_then(|(root, at)| Some((root, at.checked_add(apart)?)));
+        ends.is_some() && ends == place(last, further)
+    }
+
+    /// Undoes [`prepare`](Self::prepare) when the mapping failed, or when it is not needed any more.
+    /// Returns what has to be unmapped.
+    pub fn withdraw(&mut self, id: MappingId) -> Option<Kept> {
+        let kept = self.kept.remove(&id)?;
+        if let Some(watch) = kept.watch
+            && !self.kept.values().any(|other| other.watch == kept.watch)
+        {
+            self.unneeded.push(watch);
+        }
+        Some(kept)
+    }
+
+    /// Notes by what changes of a mapping's file are told of.
+    pub fn set_watch(&mut self, id: MappingId, watch: Watch) {
+        if let Some(kept) = self.kept.get_mut(&id) {
+            kept.watch = Some(watch);
+        }
+    }
+
+    /// The mappings of files that these watches tell of.
+    #[must_use]
+    pub fn of_watches(&self, watches: &BTreeSet<Watch>) -> Vec<MappingId> {
+        let told = |kept: &Kept| kept.watch.is_some_and(|watch| watches.contains(&watch));
+        let found = self.kept.iter().filter(|(_, kept)| told(kept));
+        found.map(|(id, _)| *id).collect()
+    }
+
+    /// Watches that no mapping needs any more.
+    pub fn take_unneeded(&mut self) -> Vec<Watch> {
+        std::mem::take(&mut self.unneeded)
+    }
+
+    /// All that is kept.
+    pub fn all(&self) -> impl Iterator<Item = (MappingId, &Kept)> {
+        self.kept.iter().map(|(id, kept)| (*id, kept))
     }
 
     fn allocate(&mut self, length: u64) -> Option<u64> {
-        let address = self.next_address;
-        let after = address.checked_add(length)?.checked_add(GAP)?;
-        if after > self.end {
+        if self.kept.len() >= KEPT_MAX {
             return None;
         }
-        self.next_address = after & !(GAP - 1);
+        let address = self.next_address;
+        let Some(after) = behind(address, length).filter(|after| *after <= self.end) else {
+            return self.gap(length);
+        };
+        self.next_address = after;
         Some(address)
+    }
+
+    /// Room that mappings have left which are gone.
+    fn gap(&self, length: u64) -> Option<u64> {
+        let taken = self.kept.values();
+        let mut taken: Vec<(u64, u64)> = taken.map(|kept| (kept.address, kept.length)).collect();
+        taken.sort_unstable();
+        let mut at = self.start;
+        for (start, taken) in taken {
+            if behind(at, length)? <= start {
+                return Some(at);
+            }
+            at = at.max(behind(start, taken)?);
+        }
+        (behind(at, length)? <= self.end).then_some(at)
     }
 
     /// Address in the deputy of `length` bytes at `offset` of mapping `id`; None if outside.
@@ -152,6 +263,12 @@ impl Attic {
     pub fn get(&self, id: MappingId) -> Option<&Kept> {
         self.kept.get(&id)
     }
+}
+
+/// Where the next mapping may begin behind one of so many bytes.
+fn behind(address: u64, length: u64) -> Option<u64> {
+    let after = address.checked_add(length)?.checked_add(GAP)?;
+    Some(after & !(GAP - 1))
 }
 
 /// Chooses a range for attic, slots and code: multiples of 1 TiB that no mapping touches.
@@ -237,6 +354,48 @@ mod tests {
         assert_eq!(attic.mappings_without(&pieces), 1 + 2 + 2 + 1);
         let all: Vec<Mapping> = (0..8).map(|page| piece(page * 0x1000)).collect();
         assert_eq!(attic.mappings_without(&all), 1 + 8 + 1);
+    }
+
+    #[test]
+    fn parts_of_one_mapping_are_known_whatever_shows_them() {
+        let mut attic = Attic::new(Range {
+            start: 1 << 40,
+            end: 2 << 40,
+        });
+        let whole = [file(0x1000, 0x9000, 0), file(0x9000, 0xa000, 1)];
+        attic.store_all(&whole).expect("fits");
+        let first = MappingId(0);
+        let (more, _) = attic.prepare_more((first, 0x2000), 0x8000).expect("fits");
+        let (most, _) = attic.prepare_more((more, 0x1000), 0x1000).expect("fits");
+        assert!(attic.are_one((first, 0), (first, 0x1000), 0x1000));
+        assert!(attic.are_one((first, 0), (more, 0x6000), 0x8000));
+        assert!(attic.are_one((first, 0x1000), (most, 0), 0x2000));
+        assert!(!attic.are_one((first, 0), (more, 0x6000), 0x6000));
+        assert!(!attic.are_one((first, 0), (MappingId(1), 0), 0x8000));
+        assert!(!attic.are_one((first, 0), (MappingId(9), 0), 0));
+        // A host may name any offset.
+        assert!(!attic.are_one((first, u64::MAX), (more, u64::MAX), 1));
+        assert_eq!(attic.prepare_more((MappingId(9), 0), 0x1000), None);
+        assert_eq!(attic.prepare_more((more, u64::MAX), 0x1000), None);
+    }
+
+    #[test]
+    fn room_is_used_again() {
+        let mut attic = Attic::new(Range {
+            start: 1 << 40,
+            end: (1 << 40) + 4 * GAP,
+        });
+        let mut make = || attic.prepare(0x1000, Protection(1));
+        let ids: Vec<_> = std::iter::from_fn(&mut make).collect();
+        assert_eq!(ids.len(), 3, "{ids:?}");
+        let (id, address) = ids[1];
+        let kept = attic.withdraw(id).expect("it is there");
+        assert_eq!((kept.address, kept.length), (address, 0x1000));
+        assert!(attic.withdraw(id).is_none());
+        let (again, place) = attic.prepare(0x1000, Protection(1)).expect("room again");
+        assert_eq!(place, address);
+        assert!(ids.iter().all(|(id, _)| *id != again), "a new number");
+        assert!(attic.prepare(0x1000, Protection(1)).is_none());
     }
 
     #[test]

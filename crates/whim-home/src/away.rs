@@ -1,6 +1,7 @@
 //! While the process is away: one loop over the guest's frames, the deputy's stops and commands.
 
 mod commands;
+mod files;
 mod job_control;
 mod lines;
 mod memory;
@@ -25,6 +26,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::collections::BTreeSet;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 use whim_journey::frame::{Frame, Kind};
@@ -32,7 +34,7 @@ use whim_journey::job::{Event, Phase};
 use whim_journey::lease::{Action as WatchAction, Event as WatchEvent, Watch};
 use whim_journey::message::{self, PageRequest, Tails, ToGuest, ToHome};
 use whim_journey::recall::{Event as RecallEvent, Recall};
-use whim_model::CpuTime;
+use whim_model::{CpuTime, MappingId};
 use whim_net::{Line, Received};
 use whim_sys::spin::Spin;
 use whim_sys::watched::WatchedFiles;
@@ -112,6 +114,10 @@ pub(crate) struct Away {
     /// Whether the first notice of a change of a mapped file was acted upon.
     heard_of_files: bool,
     looked_at_files: Instant,
+    /// The kernel tells of changes of files.
+    has_notices: bool,
+    /// Mappings whose files have changed, until the guest is told.
+    unsaid: BTreeSet<MappingId>,
     reserve: Reserve,
 }
 
@@ -152,6 +158,8 @@ impl Away {
             files,
             heard_of_files: false,
             looked_at_files: Instant::now(),
+            has_notices: true,
+            unsaid: BTreeSet::new(),
             reserve,
         }
     }
@@ -167,6 +175,7 @@ impl Away {
         journal: &mut Journal,
     ) -> Result<Ending> {
         whim_sys::heap::give_back();
+        self.follow_files();
         let stops = watch_children()?;
         listener.set_nonblocking(true)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
@@ -210,6 +219,8 @@ impl Away {
         // The guest must be told to come home before it gets a result that makes it look for what was
         // written.
         self.hear_of_files()?;
+        // Trap: a-changed-file-shows-old-pages
+        self.tell_of_written()?;
         if let Some(reason) = self.server.wants_home.take() {
             self.begin_homeward(None, reason.into())?;
         }
@@ -234,6 +245,7 @@ impl Away {
                 PAGES => self.read_pages()?,
                 COMMANDS => self.read_commands(identity, listener)?,
                 NEXT_CALLS => self.read_next(journal)?,
+                FILES => self.has_notices = true,
                 _ => {}
             }
         }
@@ -606,6 +618,7 @@ impl Away {
         self.connections = connections;
         lines::begin(epoll, &mut self.connections.calls, CALLS)?;
         lines::begin(epoll, &mut self.connections.pages, PAGES)?;
+        self.begin_unsaid()?;
         self.watch.begin(self.begun.elapsed());
         self.left_host();
         self.moves += 1;
@@ -640,6 +653,7 @@ impl Away {
         }
         let _ = onward.connections.queue(&ToGuest::Discard, &[]);
         let _ = onward.connections.calls.flush();
+        self.say_unsaid()?;
         self.connections.queue(&ToGuest::Resume, &[])?;
         self.release_held();
         onward.client.refuse(reason.to_owned());
@@ -664,6 +678,7 @@ impl Away {
                     client.refuse(format!("{phase}: {reason}"));
                 }
                 self.return_failed(reason);
+                self.say_unsaid()?;
                 self.connections.queue(&ToGuest::Resume, &[])?;
                 self.release_held();
                 Ok(())

@@ -376,17 +376,38 @@ pub fn write_pages(
 }
 
 fn write_piece(pid: i32, mapping: &Mapping, at: u64, bytes: &[u8]) -> Result<(), HomewardError> {
-    let written = if mapping.protection.writable() {
-        process_vm::write_exact(pid, at, bytes)
-    } else {
-        process_vm::MemFile::open(pid)
-            .and_then(|file| file.write_all(at, bytes))
-            .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
+    let written = write_at(pid, mapping, at, bytes);
+    let written = match mapping.backing {
+        Backing::File { .. } if written.is_err() => write_backed(pid, mapping, at, bytes),
+        _ => written,
     };
     written.map_err(|errno| HomewardError::Call {
         what: "the contents of a page",
         errno,
     })
+}
+
+fn write_at(pid: i32, mapping: &Mapping, at: u64, bytes: &[u8]) -> Result<(), Errno> {
+    if mapping.protection.writable() {
+        process_vm::write_exact(pid, at, bytes)
+    } else {
+        process_vm::MemFile::open(pid)
+            .and_then(|file| file.write_all(at, bytes))
+            .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
+    }
+}
+
+/// Writes the pages that are there. A file that was truncated has taken the others from the program.
+fn write_backed(pid: i32, mapping: &Mapping, at: u64, bytes: &[u8]) -> Result<(), Errno> {
+    let memory = process_vm::MemFile::open(pid).map_err(|_| Errno::ESRCH)?;
+    for (start, page) in (at..).step_by(4096).zip(bytes.chunks(4096)) {
+        let written = write_at(pid, mapping, start, page);
+        // Trap: a-truncated-page-comes-home
+        if written.is_err() && matches!(memory.read(start, &mut [0]), Ok(1)) {
+            return written;
+        }
+    }
+    Ok(())
 }
 
 /// Per-process state: program break and layout, dispositions, limits.

@@ -1,6 +1,7 @@
 //! Serves the guest: calls, pages, dispositions, signals. Everything that the deputy does for it.
 
 mod expiry;
+mod files;
 mod nudge;
 mod opens;
 mod outputs;
@@ -18,14 +19,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_image::freeze_calls;
-use whim_journey::message::{
-    CallRequest, MessageError, PageRequest, ToGuest, WireRegion, WireReturned,
-};
+use whim_journey::message::{CallRequest, MessageError, ToGuest, WireRegion, WireReturned};
 use whim_journey::turn::{Request, Turn, Verdict};
-use whim_model::{PAGE_SIZE, Range, Syscall};
+use whim_model::{MappingId, PAGE_SIZE, Range, Syscall};
 use whim_sys::process_vm;
 use whim_sys::uffd::{Placed, Uffd};
 
+pub use files::FileRemapping;
 pub use requests::FileMapping;
 
 /// How often the supervisor yields to the deputy before it lets itself be notified of the end of a call that
@@ -42,6 +42,7 @@ const EFAULT: i64 = -14;
 const EPERM: i64 = -1;
 const EINTR: i64 = -4;
 const EAGAIN: i64 = -11;
+const EINVAL: i64 = -22;
 const ENOMEM: i64 = -12;
 /// The guest's kernel turns it into EINTR if a handler runs, and restarts the call otherwise.
 const RESTART_UNLESS_HANDLED: i64 = freeze_calls::ERESTARTNOHAND;
@@ -165,6 +166,8 @@ pub struct Server {
     pub wants_home: Option<&'static str>,
     /// Signals that waited when the process left.
     pub queues: Queues,
+    /// The file that was mapped last, and the descriptor that it was mapped by.
+    pub mapped: Option<(MappingId, i32)>,
 }
 
 impl Server {
@@ -185,6 +188,7 @@ impl Server {
             priorities_changed: false,
             wants_home: None,
             queues,
+            mapped: None,
         }
     }
 
@@ -673,30 +677,6 @@ impl Server {
             message,
             tail: Vec::new(),
         });
-    }
-
-    /// Reads pages of the attic. The error is the errno that the guest has to be told.
-    pub fn pages(&self, request: PageRequest) -> Result<Vec<u8>, nix::errno::Errno> {
-        if request.length > whim_journey::message::PAGE_REQUEST_MAX {
-            return Err(nix::errno::Errno::EINVAL);
-        }
-        let address = self
-            .attic
-            .locate(request.mapping, request.offset, u64::from(request.length))
-            .ok_or(nix::errno::Errno::EFAULT)?;
-        let mut bytes = vec![0; request.length as usize];
-        let got = process_vm::read(self.deputy.pid(), address, &mut bytes).unwrap_or(0);
-        if got < bytes.len() {
-            // Not readable by its protection, or beyond the end of the file.
-            let more = process_vm::MemFile::open(self.deputy.pid())
-                .and_then(|file| file.read(address + got as u64, &mut bytes[got..]))
-                .unwrap_or(0);
-            if got + more == 0 {
-                return Err(nix::errno::Errno::EFAULT);
-            }
-            bytes.truncate(got + more);
-        }
-        Ok(bytes)
     }
 
     /// How often each call was forwarded, by name.

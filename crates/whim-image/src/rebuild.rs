@@ -258,7 +258,7 @@ impl Blank {
             None => leader,
         };
         for range in address_space::file_ranges(&image.mappings) {
-            uffd.register(range.start, range.len(), uffd::Mode::Missing)
+            uffd.register(range.start, range.len(), uffd::Mode::MissingAndProtected)
                 .map_err(|errno| RebuildError::Os {
                     what: "Registering a file mapping",
                     errno,

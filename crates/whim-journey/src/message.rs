@@ -45,6 +45,9 @@ pub const REGIONS_MAX: usize = 4096;
 /// Threads whose tails may be on their way in pieces at the same time.
 pub const TAILS_MAX: usize = 64;
 
+/// Mappings that the guest gives back to home in one message.
+pub const RELEASED_MAX: usize = 64;
+
 /// What a new connection between supervisors is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChannelRole {
@@ -198,6 +201,24 @@ pub enum ToHome {
         flags: u32,
         fd: i32,
         offset: u64,
+        /// Mappings of the attic that the guest shows nowhere any more, at most [`RELEASED_MAX`].
+        released: Vec<MappingId>,
+    },
+    /// `mremap` is about to make a mapping of a file longer, or to leave a fresh one where it was
+    /// (MREMAP_DONTUNMAP). Home makes one more mapping of that file in the attic: `new_length` bytes
+    /// from `offset` of `mapping` on, of which `mapping` shows `length`.
+    RemapFile {
+        tid: i32,
+        sequence: u64,
+        mapping: MappingId,
+        offset: u64,
+        length: u64,
+        new_length: u64,
+        /// What is at the end of the range that `mremap` names: mapping, offset in it, and how far
+        /// that is from the beginning of the range. At home one mapping has to show all of it.
+        ends: (MappingId, u64, u64),
+        /// As in `MapFile`.
+        released: Vec<MappingId>,
     },
     /// `rt_sigaction` is about to take effect in the guest.
     Disposition {
@@ -295,6 +316,13 @@ pub enum ToGuest {
         outputs: Vec<u32>,
         mapping: Option<MappingId>,
     },
+    /// The file of a mapping of the attic has changed, or may have: pages that the guest fetched, and
+    /// the program has not written, are to be fetched anew. Behind `backed` bytes of the mapping the
+    /// file ends.
+    FileChanged {
+        mapping: MappingId,
+        backed: u64,
+    },
     /// Deliver a signal; `info` is the raw `siginfo_t` (128 bytes).
     Signal {
         tid: Option<i32>,
@@ -357,6 +385,8 @@ pub enum MessageError {
     TailTooLong(u64),
     #[error("A region of {length} bytes carries {data} bytes of data")]
     DataBeyondRegion { length: u64, data: u64 },
+    #[error("A guest gives back {0} mappings at once, the limit is {RELEASED_MAX}")]
+    TooManyReleased(usize),
     #[error("Thread {0} sent data without a call")]
     StrayData(i32),
 }

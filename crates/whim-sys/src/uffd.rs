@@ -54,8 +54,13 @@ impl Mode {
 /// What a userfaultfd reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A thread waits for the page at this address (page aligned).
-    Fault { address: u64, write: bool },
+    /// A thread waits for the page at this address (page aligned), or, if that is `protected`, to
+    /// write to it.
+    Fault {
+        address: u64,
+        write: bool,
+        protected: bool,
+    },
     /// `mremap` has moved `length` bytes.
     Remap { from: u64, to: u64, length: u64 },
     /// `madvise` has dropped the pages of the range.
@@ -366,6 +371,7 @@ fn decode(message: &[u8]) -> Option<Event> {
         EVENT_PAGEFAULT => Some(Event::Fault {
             address: word(16) & !4095,
             write: word(8) & 1 != 0,
+            protected: word(8) & 2 != 0,
         }),
         EVENT_REMAP => Some(Event::Remap {
             from: word(8),
@@ -442,11 +448,14 @@ mod tests {
         message[0] = EVENT_PAGEFAULT;
         message[8] = 1;
         message[16..24].copy_from_slice(&0x1234_5678u64.to_ne_bytes());
-        let fault = Event::Fault {
+        let fault = |protected| Event::Fault {
             address: 0x1234_5000,
             write: true,
+            protected,
         };
-        assert_eq!(decode(&message), Some(fault));
+        assert_eq!(decode(&message), Some(fault(false)));
+        message[8] = 3;
+        assert_eq!(decode(&message), Some(fault(true)));
         message[0] = EVENT_UNMAP;
         message[8..16].copy_from_slice(&0x1000u64.to_ne_bytes());
         message[16..24].copy_from_slice(&0x3000u64.to_ne_bytes());

@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 use nix::sys::statfs::{FsType, fstatfs};
 use nix::unistd::AccessFlags;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
@@ -64,13 +65,23 @@ pub enum WatchError {
 /// Which file it is: its device and inode.
 pub type FileId = (u64, u64);
 
-/// Files that are watched by one descriptor.
+/// The most files that are followed. Each is a watch of the user's (`fs.inotify.max_user_watches`).
+pub const FOLLOWED_MAX: usize = 4096;
+
+/// A file whose changes are told of: equal for equal files.
+pub type Watch = WatchDescriptor;
+
+/// Files that are watched by one descriptor. Files that are mapped shared must not change; files that
+/// are mapped privately are *followed*: they may change, and it is told which of them have.
 #[derive(Debug, Default)]
 pub struct WatchedFiles {
     /// None where the user's limit of inotify instances (`fs.inotify.max_user_instances`) is reached.
     notices: Option<Inotify>,
     files: Vec<Watched>,
     changed: bool,
+    followed: BTreeSet<Watch>,
+    /// Followed files that have changed since that was last asked.
+    written: BTreeSet<Watch>,
 }
 
 #[derive(Debug)]
@@ -165,8 +176,7 @@ impl WatchedFiles {
     /// One inotify descriptor serves all files, because a user may have only 128 of them.
     fn watch(&mut self, file: &File, own: bool) -> Option<WatchDescriptor> {
         if self.files.is_empty() {
-            let flags = InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK;
-            self.notices = Inotify::init(flags).ok();
+            self.open_notices();
         }
         let mut what = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_ATTRIB;
         if own {
@@ -176,6 +186,49 @@ impl WatchedFiles {
         let exact = format!("/proc/self/fd/{}", file.as_raw_fd());
         let notices = self.notices.as_ref()?;
         notices.add_watch(exact.as_str(), what).ok()
+    }
+
+    fn open_notices(&mut self) {
+        if self.notices.is_none() {
+            let flags = InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK;
+            self.notices = Inotify::init(flags).ok();
+        }
+    }
+
+    /// Follows the file that a path leads to. None if it cannot be: this user may not read it, or a
+    /// limit is reached (of the user's watches and instances, or [`FOLLOWED_MAX`]).
+    pub fn follow(&mut self, path: &Path) -> Option<Watch> {
+        self.open_notices();
+        // The same file may be watched already, for more than this.
+        let what = AddWatchFlags::IN_MODIFY | AddWatchFlags::from_bits_retain(libc::IN_MASK_ADD);
+        let watch = self.notices.as_ref()?.add_watch(path, what).ok()?;
+        if self.followed.len() >= FOLLOWED_MAX && !self.followed.contains(&watch) {
+            self.forget(watch);
+            return None;
+        }
+        self.followed.insert(watch);
+        Some(watch)
+    }
+
+    /// Follows a file no longer.
+    pub fn unfollow(&mut self, watch: Watch) {
+        if self.followed.remove(&watch) {
+            self.written.remove(&watch);
+            self.forget(watch);
+        }
+    }
+
+    fn forget(&self, watch: Watch) {
+        let is_watched = self.files.iter().any(|file| file.watch == Some(watch));
+        if let (Some(notices), false) = (&self.notices, is_watched) {
+            // The kernel itself forgets the watch of a file that is gone.
+            let _ = notices.rm_watch(watch);
+        }
+    }
+
+    /// The followed files that have changed since the last time, as far as the kernel has reported.
+    pub fn take_written(&mut self) -> BTreeSet<Watch> {
+        std::mem::take(&mut self.written)
     }
 
     #[must_use]
@@ -200,18 +253,30 @@ impl WatchedFiles {
     pub fn is_told_of_change(&mut self) -> bool {
         while let Some(events) = self.new_notices() {
             for event in events {
-                let opened = event.mask == AddWatchFlags::IN_OPEN;
-                let file = self.files.iter().find(|file| file.watch == Some(event.wd));
-                self.changed |= match file {
-                    // A change is known already: no need to ask again.
-                    Some(_) if opened && self.changed => true,
-                    Some(file) if opened => file.own && ask_for_writers(&file.file).is_err(),
-                    // The queue was full, or the file was refused after its watch was set.
-                    _ => true,
-                };
+                self.notice(&event);
             }
         }
         self.changed
+    }
+
+    fn notice(&mut self, event: &InotifyEvent) {
+        let opened = event.mask == AddWatchFlags::IN_OPEN;
+        let is_followed = self.followed.contains(&event.wd);
+        if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
+            self.written.clone_from(&self.followed);
+        } else if is_followed && event.mask.contains(AddWatchFlags::IN_MODIFY) {
+            self.written.insert(event.wd);
+        }
+        let file = self.files.iter().find(|file| file.watch == Some(event.wd));
+        self.changed |= match file {
+            // A change is known already: no need to ask again.
+            Some(_) if opened && self.changed => true,
+            Some(file) if opened => file.own && ask_for_writers(&file.file).is_err(),
+            Some(_) => true,
+            None if is_followed || event.mask.contains(AddWatchFlags::IN_IGNORED) => false,
+            // The queue was full, or the file was refused after its watch was set.
+            None => !self.files.is_empty(),
+        };
     }
 
     fn new_notices(&self) -> Option<Vec<InotifyEvent>> {
@@ -318,6 +383,76 @@ mod tests {
             assert!(files.is_told_of_change(), "{name}");
             std::fs::remove_file(&path).expect("ours");
         }
+    }
+
+    #[test]
+    fn followed_files_may_change_and_it_is_told_which() {
+        let (first, second) = (path("first"), path("second"));
+        for path in [&first, &second] {
+            std::fs::write(path, "before").expect("a temporary file");
+        }
+        let mut files = WatchedFiles::default();
+        let one = files.follow(&first).expect("it may be read");
+        let other = files.follow(&second).expect("it may be read");
+        assert_eq!(files.follow(&first), Some(one), "the same file");
+        assert!(!files.is_told_of_change() && files.take_written().is_empty());
+        std::fs::write(&second, "after").expect("ours");
+        assert!(!files.is_told_of_change(), "it may change");
+        assert_eq!(files.take_written(), BTreeSet::from([other]));
+        assert!(files.take_written().is_empty());
+        files.unfollow(other);
+        std::fs::write(&second, "again").expect("ours");
+        std::fs::OpenOptions::new()
+            .append(true)
+            .open(&first)
+            .and_then(|mut file| file.write_all(b"more"))
+            .expect("ours");
+        assert!(!files.is_told_of_change());
+        assert_eq!(files.take_written(), BTreeSet::from([one]));
+        std::fs::remove_file(&first).expect("ours");
+        std::fs::remove_file(&second).expect("ours");
+    }
+
+    #[test]
+    fn a_file_may_be_watched_and_followed() {
+        let path = path("both");
+        std::fs::write(&path, "before").expect("a temporary file");
+        let mut files = WatchedFiles::default();
+        files.add(&path).expect("ours");
+        let watch = files.follow(&path).expect("it may be read");
+        std::fs::write(&path, "after").expect("ours");
+        assert!(files.is_told_of_change(), "it must not change");
+        assert_eq!(files.take_written(), BTreeSet::from([watch]));
+        files.unfollow(watch);
+        files.changed = false;
+        std::fs::write(&path, "again").expect("ours");
+        assert!(files.is_told_of_change(), "it is watched as before");
+        std::fs::remove_file(&path).expect("ours");
+    }
+
+    #[test]
+    fn so_many_files_are_followed_and_no_more() {
+        let path = path("limit");
+        std::fs::write(&path, "before").expect("a temporary file");
+        let mut files = WatchedFiles::default();
+        let watch = files.follow(&path).expect("it may be read");
+        files.unfollow(watch);
+        let directory = std::env::temp_dir().join(format!("whim-followed-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a temporary directory");
+        let name = |number: usize| directory.join(number.to_string());
+        let mut followed = 0;
+        for number in 0..=FOLLOWED_MAX {
+            std::fs::write(name(number), "").expect("a temporary file");
+            followed += usize::from(files.follow(&name(number)).is_some());
+        }
+        // The user's own limit may be lower.
+        assert!(followed > 0 && followed <= FOLLOWED_MAX);
+        assert_eq!(files.follow(&name(FOLLOWED_MAX)), None);
+        let again = files.follow(&name(0)).expect("it is followed already");
+        files.unfollow(again);
+        assert!(files.follow(&name(FOLLOWED_MAX)).is_some(), "there is room");
+        std::fs::remove_dir_all(&directory).expect("ours");
+        std::fs::remove_file(&path).expect("ours");
     }
 
     #[test]

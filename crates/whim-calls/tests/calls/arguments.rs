@@ -63,6 +63,41 @@ fn memory_calls_near_the_reserved_range() {
 }
 
 #[test]
+fn more_of_a_file_is_shown_by_home() {
+    let mut memory = pages();
+    memory.files.push((RW, RW + 4 * PAGE));
+    let remap = |address, old, new, flags: u64| {
+        decide(
+            &memory,
+            Sysno::mremap,
+            &[address, old, new, flags, 0x7000_0000],
+        )
+    };
+    let more = Decision::Special(Special::RemapFile);
+    for flags in [0, 1, 3] {
+        assert_eq!(remap(RW, 4 * PAGE, 5 * PAGE, flags), more, "{flags}");
+    }
+    assert_eq!(remap(RW, 2 * PAGE, 2 * PAGE, 5), more);
+    assert_eq!(remap(RW, 2 * PAGE, 2 * PAGE - 1, 7), more);
+    // What is no longer, no file, or refused by any kernel is this host's kernel's.
+    assert_eq!(remap(RW, 4 * PAGE, 4 * PAGE, 1), Decision::Continue);
+    assert_eq!(remap(RW, PAGE - 7, PAGE, 0), Decision::Continue);
+    assert_eq!(remap(RW + 8 * PAGE, PAGE, 2 * PAGE, 1), Decision::Continue);
+    for (address, old, new, flags) in [
+        (RW + 1, PAGE, 2 * PAGE, 1),
+        (RW, 0, PAGE, 1),
+        (RW, PAGE, 2 * PAGE, 2),
+        (RW, PAGE, 2 * PAGE, 4),
+        (RW, PAGE, 2 * PAGE, 5),
+        (RW, PAGE, 2 * PAGE, 9),
+        (RW, PAGE, u64::MAX, 1),
+    ] {
+        let found = remap(address, old, new, flags);
+        assert_ne!(found, more, "{address:#x} {old:#x} {new:#x} {flags}");
+    }
+}
+
+#[test]
 fn signals_to_the_own_process_are_carried() {
     let memory = pages();
     let signal = |sysno, arguments: &[u64]| match decide(&memory, sysno, arguments) {

@@ -16,6 +16,8 @@ pub(crate) struct Pages {
     pages: BTreeMap<u64, (bool, Vec<u8>)>,
     /// The longest buffer that was asked for in one read.
     pub longest: Cell<usize>,
+    /// Where files are mapped: beginnings and ends.
+    pub files: Vec<(u64, u64)>,
 }
 
 impl Pages {
@@ -52,6 +54,12 @@ impl GuestMemory for Pages {
             *byte = page[usize::try_from(place % PAGE).unwrap()];
         }
         buffer.len()
+    }
+
+    fn has_file(&self, address: u64, length: u64) -> bool {
+        let end = address.saturating_add(length);
+        let mut files = self.files.iter();
+        files.any(|(from, to)| *from < end && address < *to)
     }
 
     fn writable(&self, address: u64, length: u64) -> bool {

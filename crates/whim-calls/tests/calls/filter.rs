@@ -26,6 +26,7 @@ fn run_at(
     data.extend(pointer.to_le_bytes());
     data.extend(args.iter().flat_map(|arg| arg.to_le_bytes()));
     let mut accumulator = 0u32;
+    let mut kept = 0u32;
     let mut counter = 0;
     loop {
         let Instruction { code, jt, jf, k } = program[counter];
@@ -41,7 +42,13 @@ fn run_at(
                 accumulator &= k;
                 continue;
             }
+            0x07 => {
+                kept = accumulator;
+                continue;
+            }
             0x06 => return k,
+            0x1d => accumulator == kept,
+            0x2d => accumulator > kept,
             0x15 => accumulator == k,
             0x25 => accumulator > k,
             0x35 => accumulator >= k,
@@ -154,12 +161,34 @@ fn memory_calls_are_trapped_where_they_may_touch_the_reserved_range() {
     }
     assert_eq!(verdict(Sysno::brk, &[0x5555_0000_0000]), ALLOW);
     assert_eq!(verdict(Sysno::brk, &[start]), NOTIFY);
-    let plain = [0x1000, 4096, 8192, 1, 0];
+    let plain = [0x1000, 8192, 4096, 1, 0];
     assert_eq!(verdict(Sysno::mremap, &plain), ALLOW);
     for (place, value) in [(0, start), (1, TEBIBYTE), (2, TEBIBYTE), (4, end - 1)] {
         let mut arguments = plain;
         arguments[place] = value;
         assert_eq!(verdict(Sysno::mremap, &arguments), NOTIFY);
+    }
+}
+
+#[test]
+fn whatever_may_show_more_of_a_file_is_reported() {
+    const LONG: u64 = 1 << 32;
+    for (old, new, flags, expected) in [
+        (8192, 4096, 1, ALLOW),
+        (8192, 8192, 3, ALLOW),
+        (0, 0, 0, ALLOW),
+        (8192, 8193, 0, NOTIFY),
+        (4096, LONG, 1, NOTIFY),
+        (LONG, 4096, 1, ALLOW),
+        (LONG + 4096, LONG + 8192, 3, NOTIFY),
+        (LONG + 8192, LONG + 4096, 3, ALLOW),
+        (LONG - 1, LONG, 1, NOTIFY),
+        (LONG, LONG - 1, 1, ALLOW),
+        (8192, 8192, 5, NOTIFY),
+        (8192, 4096, 7, NOTIFY),
+    ] {
+        let found = verdict(Sysno::mremap, &[0x1000, old, new, flags, 0x9000]);
+        assert_eq!(found, expected, "{old:#x} {new:#x} {flags}");
     }
 }
 

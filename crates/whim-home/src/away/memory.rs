@@ -61,6 +61,7 @@ impl Away {
         let lack = room::lack_of_mappings(needed).unwrap_or_else(|| "Its return failed".into());
         self.return_failed(&lack);
         self.stay_away(homeward.client, homeward.reason, lack);
+        self.say_unsaid()?;
         self.connections.queue(&ToGuest::Resume, &[])?;
         self.release_held();
         Ok(())

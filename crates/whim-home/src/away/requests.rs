@@ -1,7 +1,7 @@
 //! What the guest's threads ask for.
 
 use super::Away;
-use crate::server::{FileMapping, ServeError};
+use crate::server::{FileMapping, FileRemapping, ServeError};
 use whim_journey::message::ToHome;
 
 impl Away {
@@ -20,15 +20,46 @@ impl Away {
                 flags,
                 fd,
                 offset,
-            } => self.server.map_file(&FileMapping {
+                released,
+            } => {
+                let mapping = FileMapping {
+                    tid,
+                    sequence,
+                    length,
+                    protection,
+                    flags,
+                    fd,
+                    offset,
+                    released,
+                };
+                self.server.map_file(&mapping)?;
+                self.follow_mapped();
+                Ok(())
+            }
+            ToHome::RemapFile {
                 tid,
                 sequence,
-                length,
-                protection,
-                flags,
-                fd,
+                mapping,
                 offset,
-            }),
+                length,
+                new_length,
+                ends,
+                released,
+            } => {
+                let remapping = FileRemapping {
+                    tid,
+                    sequence,
+                    mapping,
+                    offset,
+                    length,
+                    new_length,
+                    ends,
+                    released,
+                };
+                self.server.remap_file(&remapping)?;
+                self.follow_mapped();
+                Ok(())
+            }
             ToHome::Disposition {
                 tid,
                 sequence,

@@ -7,8 +7,13 @@ use anyhow::Result;
 use std::time::{Duration, Instant};
 
 impl Away {
-    /// Acts on changes of files of which the kernel gives notice.
+    /// Acts on changes of files of which the kernel gives notice: at once, and before the guest gets a
+    /// result, which may be that of a write.
     pub(super) fn hear_of_files(&mut self) -> Result<()> {
+        let results = !self.server.outgoing.is_empty();
+        if !std::mem::take(&mut self.has_notices) && !results {
+            return Ok(());
+        }
         if self.files.is_told_of_change() && !self.heard_of_files {
             self.heard_of_files = true;
             self.begin_homeward(None, "a file that it maps was written".into())?;

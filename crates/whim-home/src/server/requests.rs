@@ -5,10 +5,10 @@ use super::{Caller, EAGAIN, ENOMEM, HANDLER_STAND_IN, Outgoing, ServeError, Serv
 use whim_journey::message::{Disposition, ToGuest};
 use whim_journey::turn::Request;
 use whim_model::Syscall;
-use whim_model::{PAGE_SIZE, Protection};
+use whim_model::{MappingId, PAGE_SIZE, Protection};
 
 /// `mmap` of a file, as the guest asked for it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct FileMapping {
     pub tid: i32,
     pub sequence: u64,
@@ -17,6 +17,8 @@ pub struct FileMapping {
     pub flags: u32,
     pub fd: i32,
     pub offset: u64,
+    /// Mappings that the guest gives back.
+    pub released: Vec<MappingId>,
 }
 
 impl Server {
@@ -29,6 +31,7 @@ impl Server {
         let Some(slot) = self.judge_request(call.tid, Request::Other { sequence })? else {
             return Ok(());
         };
+        self.release(slot, &call.released)?;
         let protection = Protection(u8::try_from(call.protection & 7).unwrap_or(0));
         // A host may name any length.
         let length = call.length.checked_next_multiple_of(PAGE_SIZE);
@@ -56,12 +59,25 @@ impl Server {
             self.attic.withdraw(id);
             None
         } else {
+            self.mapped = Some((id, call.fd));
             Some(id)
         };
         let result = if mapping.is_some() { 0 } else { result };
+        self.answer_with_mapping(call.tid, call.sequence, result, mapping);
+        Ok(())
+    }
+
+    /// The answer to a request for a file mapping.
+    pub(super) fn answer_with_mapping(
+        &mut self,
+        tid: i32,
+        sequence: u64,
+        result: i64,
+        mapping: Option<MappingId>,
+    ) {
         let message = ToGuest::Reply {
-            tid: call.tid,
-            sequence: call.sequence,
+            tid,
+            sequence,
             result,
             outputs: Vec::new(),
             mapping,
@@ -70,7 +86,6 @@ impl Server {
             message,
             tail: Vec::new(),
         });
-        Ok(())
     }
 
     /// Tells home's kernel what the guest does with a signal. By this the kernel decides whether

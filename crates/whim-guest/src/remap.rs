@@ -1,0 +1,139 @@
+//! `mremap` that shows more of a file than before: a mapping becomes longer, or leaves a fresh one of
+//! the same file where it was (MREMAP_DONTUNMAP).
+//!
+//! Home makes one more mapping of the file first, of the length that the range is to have. The kernel
+//! here then does to the memory what the program asks for, and what is new shows that mapping: pages
+//! that the program had in the old one must not show there.
+
+use crate::calls::{Reply, show};
+use crate::error::GuestError;
+use crate::guest::{Guest, Kind};
+use crate::table::Piece;
+use whim_journey::message::{RELEASED_MAX, ToHome};
+use whim_model::{MappingId, PAGE_SIZE, Range, Syscall};
+use whim_sys::seccomp::Response;
+
+const MREMAP_DONTUNMAP: u64 = 4;
+
+impl Guest {
+    /// A thread asks for such a change.
+    pub(crate) fn remap_file(&mut self, host_tid: i32, call: &Syscall) -> Result<(), GuestError> {
+        let [address, old, new, ..] = call.args;
+        let range = Range {
+            start: address,
+            end: address.saturating_add(old.next_multiple_of(PAGE_SIZE)),
+        };
+        let (pieces, released) = {
+            let mut table = self.shared.table();
+            let pieces: Vec<Piece> = table.overlapping(range).collect();
+            (pieces, table.take_released(RELEASED_MAX))
+        };
+        let (Some(first), Some(last), true) = (pieces.first(), pieces.last(), fill(range, &pieces))
+        else {
+            // Home's mapping does not go on as far as that.
+            return self.respond(host_tid, Response::Result(-i64::from(libc::EFAULT)));
+        };
+        if let Some((tid, sequence)) = self.waits(host_tid, Kind::RemapFile) {
+            self.say(ToHome::RemapFile {
+                tid,
+                sequence,
+                mapping: first.mapping,
+                offset: first.offset,
+                length: first.end - first.start,
+                new_length: new.next_multiple_of(PAGE_SIZE),
+                ends: (last.mapping, last.offset, last.start - first.start),
+                released,
+            });
+        }
+        Ok(())
+    }
+
+    /// Home has made its mapping, or refuses to.
+    pub(crate) fn remapped(
+        &mut self,
+        host_tid: i32,
+        call: &Syscall,
+        reply: &Reply,
+    ) -> Result<(), GuestError> {
+        let Some(mapping) = reply.mapping else {
+            let result = reply.result.min(-1);
+            return self.respond(host_tid, Response::Result(result));
+        };
+        let stopped = self.take_out(host_tid)?;
+        // Another thread may touch the new part before it is noted.
+        // Trap: a-fault-before-its-piece
+        self.shared.table().set_changing(true);
+        let operation = Syscall::new(libc::SYS_mremap, &call.args);
+        let done = self.inject(stopped, &operation);
+        let noted = match &done {
+            Ok((_, result)) => self.note_new(call, *result, mapping),
+            Err(_) => Ok(()),
+        };
+        self.shared.changed();
+        noted?;
+        let (stopped, result) = done?;
+        self.go_on_with(host_tid, stopped, result)
+    }
+
+    fn note_new(&self, call: &Syscall, result: i64, mapping: MappingId) -> Result<(), GuestError> {
+        let [address, old, new, how, ..] = call.args;
+        let (old, new) = (
+            old.next_multiple_of(PAGE_SIZE),
+            new.next_multiple_of(PAGE_SIZE),
+        );
+        let Some(start) = u64::try_from(result).ok() else {
+            self.shared.table().release(mapping);
+            return Ok(());
+        };
+        let piece = if how & MREMAP_DONTUNMAP != 0 {
+            Piece {
+                start: address,
+                end: address + old,
+                mapping,
+                offset: 0,
+            }
+        } else {
+            Piece {
+                start: start + old,
+                end: start + new,
+                mapping,
+                offset: old,
+            }
+        };
+        show(&self.shared, piece)
+    }
+}
+
+/// Whether the pieces, which ascend, leave nothing of the range out.
+fn fill(range: Range, pieces: &[Piece]) -> bool {
+    let mut at = range.start;
+    for piece in pieces {
+        if piece.start != at {
+            return false;
+        }
+        at = piece.end;
+    }
+    at == range.end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_with_a_hole_is_not_one_of_a_file() {
+        let piece = |start, end| Piece {
+            start,
+            end,
+            mapping: MappingId(1),
+            offset: 0,
+        };
+        let range = Range { start: 10, end: 20 };
+        assert!(fill(range, &[piece(10, 20)]));
+        assert!(fill(range, &[piece(10, 13), piece(13, 20)]));
+        assert!(!fill(range, &[piece(10, 13), piece(14, 20)]));
+        assert!(!fill(range, &[piece(11, 20)]));
+        assert!(!fill(range, &[piece(10, 19)]));
+        assert!(!fill(range, &[]));
+    }
+}

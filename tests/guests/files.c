@@ -1,0 +1,249 @@
+/* Private mappings of a file that change their shape, and a file that changes below them. Each line on
+ * standard input is a list of commands, which are separated by semicolons; its answer is what all
+ * mappings show: the first byte of each page, '!' beyond the end of the file, '.' where nothing is.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { PAGE = 4096, SLOTS = 4, DONTUNMAP = 4, CROWD = 256, ROUNDS = 8 };
+
+static struct {
+    char *base;
+    long pages;
+} slots[SLOTS];
+static int file, other;
+static sigjmp_buf back;
+
+static void need(long good, const char *what)
+{
+    if (good)
+        return;
+    printf("fault: %s: %s\n", what, strerror(errno));
+    exit(3);
+}
+
+static void faulted(int signal)
+{
+    siglongjmp(back, signal);
+}
+
+static char *place(int slot)
+{
+    return (char *)(0x100000000000 + slot * 0x1000000000);
+}
+
+/* What a page shows, without a call of the kernel's. */
+static int shown(const volatile char *page)
+{
+    int signal = sigsetjmp(back, 0);
+    if (signal == 0)
+        return *page ? *page : '0';
+    return signal == SIGBUS ? '!' : '.';
+}
+
+static void show(void)
+{
+    for (int slot = 0; slot < SLOTS; slot++) {
+        if (slots[slot].pages == 0)
+            continue;
+        printf(" %d:", slot);
+        for (long page = 0; page < slots[slot].pages; page++)
+            putchar(shown(slots[slot].base + page * PAGE));
+    }
+    printf("\n");
+}
+
+static void map(int slot, long pages, long from)
+{
+    char *wanted = place(slot);
+    if (slots[slot].pages)
+        munmap(slots[slot].base, slots[slot].pages * PAGE);
+    slots[slot].base = mmap(wanted, pages * PAGE, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_FIXED, file, from * PAGE);
+    need(slots[slot].base == wanted, "mmap");
+    slots[slot].pages = pages;
+}
+
+/* `how` is that of mremap; a fixed place is that of another slot, and so is what is left behind. */
+static void move(int slot, long pages, long how, int to)
+{
+    char *base = slots[slot].base;
+    long before = slots[slot].pages;
+    char *moved = mremap(base, before * PAGE, pages * PAGE, how, slots[to].base);
+    if (moved == MAP_FAILED) {
+        printf(" error %d", errno);
+        return;
+    }
+    if (how & MREMAP_FIXED)
+        slots[to].pages = 0;
+    if (how & DONTUNMAP) {
+        slots[to].base = base;
+        slots[to].pages = before;
+    }
+    if (how == 0)
+        need(moved == base, "it moved");
+    slots[slot].base = moved;
+    slots[slot].pages = pages;
+}
+
+static void copy(const char *how, long page, char byte)
+{
+    off_t from = 0, to = page * PAGE;
+    struct iovec piece = {&byte, 1};
+    int ends[2];
+    if (strcmp(how, "pwrite") == 0)
+        need(pwrite(file, &byte, 1, to) == 1, how);
+    if (strcmp(how, "pwritev") == 0)
+        need(pwritev2(file, &piece, 1, to, 0) == 1, how);
+    if (strcmp(how, "write") == 0)
+        need(lseek(file, to, SEEK_SET) == to && write(file, &byte, 1) == 1, how);
+    if (strcmp(how, "writev") == 0)
+        need(lseek(file, to, SEEK_SET) == to && writev(file, &piece, 1) == 1, how);
+    if (strcmp(how, "range") == 0) {
+        need(pwrite(other, &byte, 1, 0) == 1, how);
+        need(copy_file_range(other, &from, file, &to, 1, 0) == 1, how);
+    }
+    if (strcmp(how, "sendfile") == 0) {
+        need(pwrite(other, &byte, 1, 0) == 1, how);
+        need(lseek(file, to, SEEK_SET) == to && sendfile(file, other, &from, 1) == 1, how);
+    }
+    if (strcmp(how, "splice") == 0) {
+        need(pipe(ends) == 0 && write(ends[1], &byte, 1) == 1, how);
+        need(splice(ends[0], NULL, file, &to, 1, 0) == 1, how);
+        close(ends[0]);
+        close(ends[1]);
+    }
+    if (strcmp(how, "hole") == 0)
+        need(fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, to, PAGE) == 0, how);
+}
+
+static void append(long pages, char byte)
+{
+    char bytes[PAGE];
+    int end = open("f", O_WRONLY | O_APPEND);
+    memset(bytes, byte, sizeof bytes);
+    for (long page = 0; page < pages; page++)
+        need(write(end, bytes, PAGE) == PAGE, "append");
+    close(end);
+}
+
+static void *write_all(void *first)
+{
+    for (long page = 0; page < CROWD; page++)
+        ((volatile char *)first)[page * PAGE + 8] = 'w';
+    return NULL;
+}
+
+/* Nothing that a thread writes is lost while the file changes under another one. */
+static void race(int slot)
+{
+    long lost = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        pthread_t thread;
+        map(slot, CROWD, 0);
+        char *base = slots[slot].base;
+        for (long page = 0; page < CROWD; page++)
+            shown(base + page * PAGE);
+        need(pthread_create(&thread, NULL, write_all, base) == 0, "pthread_create");
+        for (int more = 0; more < 8; more++)
+            copy("pwrite", CROWD - 1, 'a' + more);
+        pthread_join(thread, NULL);
+        for (long page = 0; page < CROWD; page++)
+            lost += base[page * PAGE + 8] != 'w';
+        need(munmap(base, CROWD * PAGE) == 0, "munmap");
+        slots[slot].pages = 0;
+    }
+    printf(" lost %ld", lost);
+}
+
+/* A mapping that is longer than most of what is there, again and again. */
+static void vast(long rounds)
+{
+    for (long round = 0; round < rounds; round++) {
+        size_t length = 100UL << 30;
+        char *base = mmap(NULL, length, PROT_READ, MAP_PRIVATE | MAP_NORESERVE, file, PAGE);
+        need(base != MAP_FAILED, "mmap of much");
+        need(shown(base) == shown(slots[0].base + PAGE), "another file");
+        need(munmap(base, length) == 0, "munmap of much");
+    }
+}
+
+/* Waits for a byte of a page without a call of the kernel's. */
+static void await(int slot, long page, char byte)
+{
+    while (shown(slots[slot].base + page * PAGE) != byte)
+        ;
+}
+
+static void command(const char *line)
+{
+    char word[16] = "", byte = 0;
+    int slot = 0, to = 0;
+    long one = 0, two = 0;
+    if (sscanf(line, " map %d %ld %ld", &slot, &one, &two) == 3)
+        map(slot, one, two);
+    else if (sscanf(line, " move %d %ld %ld %d", &slot, &one, &two, &to) == 4)
+        move(slot, one, two, to);
+    else if (sscanf(line, " put %d %ld %c", &slot, &one, &byte) == 3)
+        slots[slot].base[one * PAGE] = byte;
+    else if (sscanf(line, " drop %d %ld %ld", &slot, &one, &two) == 3)
+        need(madvise(slots[slot].base + one * PAGE, two * PAGE, MADV_DONTNEED) == 0, "madvise");
+    else if (sscanf(line, " unmap %d %ld %ld", &slot, &one, &two) == 3)
+        need(munmap(slots[slot].base + one * PAGE, two * PAGE) == 0, "munmap");
+    else if (sscanf(line, " copy %15s %ld %c", word, &one, &byte) == 3)
+        copy(word, one, byte);
+    else if (sscanf(line, " append %ld %c", &one, &byte) == 2)
+        append(one, byte);
+    else if (sscanf(line, " length %ld", &one) == 1)
+        need(ftruncate(file, one * PAGE) == 0, "ftruncate");
+    else if (sscanf(line, " path %ld", &one) == 1)
+        need(truncate("f", one * PAGE) == 0, "truncate");
+    else if (sscanf(line, " race %d", &slot) == 1)
+        race(slot);
+    else if (sscanf(line, " await %d %ld %c", &slot, &one, &byte) == 3)
+        await(slot, one, byte);
+    else if (strstr(line, "empty"))
+        need(close(open("f", O_WRONLY | O_TRUNC)) == 0, "O_TRUNC");
+    else if (strstr(line, "remove"))
+        need(unlink("f") == 0, "unlink");
+    else if (sscanf(line, " vast %ld", &one) == 1)
+        vast(one);
+    else if (!strstr(line, "show"))
+        need(0, line);
+}
+
+int main(void)
+{
+    char *line = NULL, *rest;
+    size_t room = 0;
+    struct sigaction action = {.sa_handler = faulted, .sa_flags = SA_NODEFER};
+    sigaction(SIGBUS, &action, NULL);
+    sigaction(SIGSEGV, &action, NULL);
+    file = open("f", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    other = open("g", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    need(file >= 0 && other >= 0, "open");
+    char bytes[PAGE];
+    for (int page = 0; page < 16; page++) {
+        memset(bytes, 'a' + page, PAGE);
+        need(write(file, bytes, PAGE) == PAGE, "write");
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    printf("ready %d\n", getpid());
+    while (getline(&line, &room, stdin) > 0 && strcmp(line, "end\n") != 0) {
+        for (char *part = strtok_r(line, ";\n", &rest); part; part = strtok_r(NULL, ";\n", &rest))
+            command(part);
+        show();
+    }
+    return 0;
+}
