@@ -413,6 +413,15 @@ impl Line {
         Ok(())
     }
 
+    /// Takes in what has come, sends what is queued, and makes a lost connection again. For an owner that has
+    /// something else to do: what is wrong with the line is reported by the next [`Line::flush`].
+    pub(crate) fn keep(&mut self) {
+        let kept = self.receive().map(drop).and_then(|()| self.tick());
+        if let Err(error) = kept.and_then(|()| self.flush().map(drop)) {
+            self.failed.get_or_insert(error);
+        }
+    }
+
     /// The next frame.
     pub fn next_frame(&mut self) -> Option<Frame> {
         let frame = self.ready.pop_front()?;

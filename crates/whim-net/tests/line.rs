@@ -17,7 +17,10 @@ use whim_net::door::WAITING_MAX;
 use whim_net::line::Dialing;
 use whim_net::name::journey_server_name;
 use whim_net::state::State;
-use whim_net::{Channel, ChannelError, Credentials, Door, Fresh, Line, Role, unix_now};
+use whim_net::{
+    Channel, ChannelError, Credentials, Door, Fresh, Line, Rhythm, Role, meanwhile, unix_now,
+};
+use whim_sys::pulse;
 
 const LEASE: Duration = Duration::from_secs(20);
 
@@ -310,4 +313,49 @@ fn of_too_many_fresh_connections_the_older_ones_go() {
         matches!(seen, ChannelError::Closed | ChannelError::Lost(_)),
         "{seen}"
     );
+}
+
+/// How many heartbeats come within this time, and when the last one did.
+fn beats(line: &mut Line, within: Duration) -> (u32, Duration) {
+    let begun = Instant::now();
+    let (mut count, mut last) = (0, Duration::ZERO);
+    while begun.elapsed() < within {
+        line.flush().expect("flushed");
+        match line.receive_frame(Duration::from_millis(10)) {
+            Ok(_) => (count, last) = (count + 1, begun.elapsed()),
+            Err(ChannelError::Timeout { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    (count, last)
+}
+
+#[test]
+fn work_that_hangs_is_vouched_for_no_longer_than_its_patience() {
+    let rhythm = Rhythm {
+        every: Duration::from_millis(20),
+        patience: Duration::from_millis(200),
+    };
+    let long = Duration::from_millis(1000);
+    let (mut left, mut right, port) = lines(LEASE);
+    let beat = |line: &mut Line| line.queue(Kind::ToGuest, 1, &[b"beat"]);
+    let mut during = |pieces: usize, work: &(dyn Fn() + Sync)| {
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| beats(&mut right, long));
+            meanwhile(&mut left, pieces, rhythm, beat, work);
+            other.join().expect("joined")
+        })
+    };
+    // It gets on, and what breaks meanwhile is made again.
+    let (count, last) = during(usize::MAX, &|| {
+        pulse::sleep(long / 2);
+        port.cut();
+        pulse::sleep(long / 2);
+    });
+    assert!(count > 10 && last > long * 3 / 4, "{count}, until {last:?}");
+    let (count, last) = during(usize::MAX, &|| std::thread::sleep(long));
+    assert!(count > 3 && last < long / 2, "{count}, until {last:?}");
+    // A few pieces are not worth a thread.
+    let (count, _) = during(3, &|| pulse::sleep(long));
+    assert_eq!(count, 0);
 }

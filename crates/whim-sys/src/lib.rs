@@ -18,6 +18,7 @@ pub mod priority;
 pub mod process_vm;
 pub mod procmap;
 pub mod ptrace;
+pub mod pulse;
 pub mod resident;
 pub mod seccomp;
 pub mod spawn;

@@ -322,7 +322,10 @@ impl Running {
         let mut patience = Patience::new();
         loop {
             match poll(running)? {
-                Polled::Event(event) => return Ok(event),
+                Polled::Event(event) => {
+                    crate::pulse::advance();
+                    return Ok(event);
+                }
                 Polled::Still(still) => running = still,
             }
             patience.pause(tid);
