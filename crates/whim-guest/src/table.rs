@@ -1,6 +1,6 @@
 //! Which parts of the guest's address space show files of home, and which of their pages are here.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use whim_model::{MappingId, PAGE_SIZE, Range};
 
 /// A page of a mapping in home's attic: mapping and page number in it.
@@ -42,6 +42,8 @@ pub enum Arrival {
 #[derive(Debug, Default)]
 pub struct Table {
     pieces: BTreeMap<u64, Piece>,
+    /// Where the pieces of each mapping begin.
+    starts: BTreeSet<(MappingId, u64)>,
     pages: HashMap<Page, Arrival>,
     /// How many pieces show a mapping.
     shown: HashMap<MappingId, usize>,
@@ -59,6 +61,7 @@ impl Table {
         if piece.start < piece.end {
             self.pieces.insert(piece.start, piece);
             *self.shown.entry(piece.mapping).or_default() += 1;
+            self.starts.insert((piece.mapping, piece.start));
         }
     }
 
@@ -94,6 +97,7 @@ impl Table {
             if let Some(count) = self.shown.get_mut(&whole.mapping) {
                 *count -= 1;
             }
+            self.starts.remove(&(whole.mapping, whole.start));
             let before = Range {
                 start: whole.start,
                 end: piece.start,
@@ -162,9 +166,8 @@ impl Table {
 
     /// The pieces that show a mapping.
     pub fn of(&self, mapping: MappingId) -> impl Iterator<Item = &Piece> {
-        self.pieces
-            .values()
-            .filter(move |piece| piece.mapping == mapping)
+        let starts = self.starts.range((mapping, 0)..=(mapping, u64::MAX));
+        starts.filter_map(|(_, start)| self.pieces.get(start))
     }
 
     /// The file of a mapping has changed at home: what was asked for before is not to be placed.
@@ -208,8 +211,9 @@ impl Table {
     /// them.
     #[must_use]
     pub fn places(&self, mapping: MappingId, offset: u64, length: u64) -> Vec<Piece> {
-        let shows = |piece: &&Piece| piece.mapping == mapping;
-        let wanted = self.pieces.values().filter(shows).filter_map(|piece| {
+        let starts = self.starts.range((mapping, 0)..=(mapping, u64::MAX));
+        let shows = starts.filter_map(|(_, start)| self.pieces.get(start));
+        let wanted = shows.filter_map(|piece| {
             let last = piece.offset + (piece.end - piece.start);
             let from = piece.offset.max(offset);
             let to = last.min(offset + length);

@@ -5,12 +5,12 @@
 //! exactly what a page that the guest never had, or gave up by MADV_DONTNEED, must show.
 
 use std::collections::{BTreeMap, BTreeSet};
-use whim_model::{Backing, Mapping, MappingId, Protection, Range};
+use whim_model::{Backing, Mapping, MappingId, PAGE_SIZE, Protection, Range};
 use whim_sys::watched::Watch;
 
 /// The most mappings of files that the deputy keeps.
 const KEPT_MAX: usize = 1 << 18;
-/// Space between two mappings in the attic, so that they never merge.
+/// Space between two mappings in the attic, so that they never merge. Large ones begin at multiples of it.
 const GAP: u64 = 1 << 21;
 
 /// One mapping in the attic.
@@ -197,10 +197,10 @@ impl Attic {
         if self.kept.len() >= KEPT_MAX {
             return None;
         }
-        let address = self.next_address;
-        let Some(after) = behind(address, length).filter(|after| *after <= self.end) else {
+        let (address, after) = fit(self.next_address, length)?;
+        if after > self.end {
             return self.gap(length);
-        };
+        }
         self.next_address = after;
         Some(address)
     }
@@ -212,12 +212,14 @@ impl Attic {
         taken.sort_unstable();
         let mut at = self.start;
         for (start, taken) in taken {
-            if behind(at, length)? <= start {
-                return Some(at);
+            let (address, after) = fit(at, length)?;
+            if after <= start {
+                return Some(address);
             }
-            at = at.max(behind(start, taken)?);
+            at = at.max(start.checked_add(taken)?.checked_add(spacing(taken))?);
         }
-        (behind(at, length)? <= self.end).then_some(at)
+        let (address, after) = fit(at, length)?;
+        (after <= self.end).then_some(address)
     }
 
     /// Address in the deputy of `length` bytes at `offset` of mapping `id`; None if outside.
@@ -265,10 +267,17 @@ impl Attic {
     }
 }
 
-/// Where the next mapping may begin behind one of so many bytes.
-fn behind(address: u64, length: u64) -> Option<u64> {
-    let after = address.checked_add(length)?.checked_add(GAP)?;
-    Some(after & !(GAP - 1))
+/// What is left free behind a mapping of so many bytes. Small ones stand close together: each on a page
+/// table of its own, 60,000 of them would take 240 MB of home's memory.
+fn spacing(length: u64) -> u64 {
+    if length < GAP { PAGE_SIZE } else { GAP }
+}
+
+/// The first place from `from` on for a mapping of so many bytes, and where the next one may begin.
+fn fit(from: u64, length: u64) -> Option<(u64, u64)> {
+    let spacing = spacing(length);
+    let address = from.checked_next_multiple_of(spacing)?;
+    Some((address, address.checked_add(length)?.checked_add(spacing)?))
 }
 
 /// Chooses a range for attic, slots and code: multiples of 1 TiB that no mapping touches.

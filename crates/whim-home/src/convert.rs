@@ -100,6 +100,12 @@ impl Original {
             locks_future,
         }
     }
+
+    /// How much there is to be done, in mappings and threads.
+    #[must_use]
+    pub fn pieces(&self) -> usize {
+        self.mappings.len() + self.guards.len() + self.threads.len()
+    }
 }
 
 /// Turns the frozen original into a serving deputy.
@@ -319,26 +325,29 @@ fn fill_attic(
     for storing in &storings {
         let length = storing.from.len();
         let how = flag(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
-        let within = |guard: &&Range| guard.overlaps(storing.from);
-        for guard in original.guards.iter().filter(within) {
+        let guards = &original.guards;
+        let first = guards.partition_point(|guard| guard.end <= storing.from.start);
+        let within = |guard: &&Range| guard.start < storing.from.end;
+        for guard in guards[first..].iter().take_while(within) {
             // The attic shows what the file has. The guest knows where the guard pages are.
             let arguments = [guard.start, guard.len(), MADV_GUARD_REMOVE];
             let remove = Syscall::new(libc::SYS_madvise, &arguments);
             operations.push((remove, "removal of guard pages"));
         }
+        // Before it moves: then no page has to move with it.
+        operations.push((
+            Syscall::new(
+                libc::SYS_madvise,
+                &[storing.from.start, length, flag(libc::MADV_DONTNEED)],
+            ),
+            "release",
+        ));
         operations.push((
             Syscall::new(
                 libc::SYS_mremap,
                 &[storing.from.start, length, length, how, storing.to],
             ),
             "mremap into the attic",
-        ));
-        operations.push((
-            Syscall::new(
-                libc::SYS_madvise,
-                &[storing.to, length, flag(libc::MADV_DONTNEED)],
-            ),
-            "release",
         ));
     }
     let list: Vec<Syscall> = operations.iter().map(|(operation, _)| *operation).collect();

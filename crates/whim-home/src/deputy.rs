@@ -10,10 +10,14 @@ use whim_model::Syscall;
 use whim_sys::crash;
 use whim_sys::pidfd;
 use whim_sys::ptrace::{self, RawSigInfo, Running, Status, Stop, Stopped, Tid};
+use whim_sys::pulse;
 use whim_sys::resident::{self, Deck, OPERATIONS_MAX};
 
 /// How long a batch of ours (never a guest's call) may take before we believe that it is lost.
 const BATCH_DEADLINE: Duration = Duration::from_secs(60);
+/// How often we yield the processor to a batch before we sleep.
+const YIELDS_MAX: u32 = 400;
+const NAP: Duration = Duration::from_micros(200);
 /// The result of a call that the terminal refuses to a process in the background.
 const REFUSED: i64 = ERESTARTSYS;
 /// Announces a stop that was asked for. Of several pending signals the kernel delivers this one
@@ -314,10 +318,13 @@ impl Deputy {
     /// The deputy died, or did not answer for a minute.
     pub fn run(&mut self, slot: usize, operations: &[Syscall]) -> Result<Vec<i64>, DeputyError> {
         let mut results = Vec::with_capacity(operations.len());
-        for batch in operations.chunks(OPERATIONS_MAX) {
+        for batch in operations.chunks(Deck::longest_batch(slot)) {
             self.deck.submit(slot, batch, false);
             self.wait_done(slot, batch.len())?;
             results.extend((0..batch.len()).map(|index| self.deck.result(slot, index)));
+        }
+        if operations.len() > OPERATIONS_MAX {
+            self.deck.forget_long();
         }
         Ok(results)
     }
@@ -346,8 +353,8 @@ impl Deputy {
     }
 
     fn wait_done(&mut self, slot: usize, count: usize) -> Result<(), DeputyError> {
-        let begun = Instant::now();
-        let mut rounds = 0u32;
+        let mut begun = Instant::now();
+        let (mut rounds, mut done) = (0u32, 0);
         while !self.deck.is_done(slot) {
             rounds += 1;
             if rounds.is_multiple_of(8) {
@@ -356,12 +363,23 @@ impl Deputy {
                     return Err(DeputyError::Ended);
                 }
                 self.urge(slot)?;
+                let now = self.deck.progress(slot);
+                if now != done {
+                    (done, begun) = (now, Instant::now());
+                    pulse::advance();
+                }
                 if begun.elapsed() > BATCH_DEADLINE {
                     return Err(DeputyError::Stuck(count));
                 }
             }
-            std::thread::yield_now();
+            if rounds < YIELDS_MAX {
+                std::thread::yield_now();
+            } else {
+                // The processor that we yield may be what the deputy lacks.
+                std::thread::sleep(NAP);
+            }
         }
+        pulse::advance();
         self.relax(slot)
     }
 
@@ -687,14 +705,19 @@ impl Deputy {
     /// # Errors
     /// A thread died.
     pub fn leave(mut self) -> Result<(Deck, Vec<Stopped>), DeputyError> {
-        let mut stops = Vec::new();
-        for thread in self.threads.drain(..) {
-            let (Trace::Running(running) | Trace::Listening(running)) = thread.trace else {
-                continue;
-            };
-            stops.push(stop_idle(running)?);
+        let threads = self.threads.drain(..);
+        let running: Vec<Running> = threads
+            .filter_map(|thread| match thread.trace {
+                Trace::Running(running) | Trace::Listening(running) => Some(running),
+                Trace::Gone => None,
+            })
+            .collect();
+        // All are interrupted before one is waited for: they stop at the same time.
+        for thread in &running {
+            thread.interrupt()?;
         }
-        Ok((self.deck, stops))
+        let stops = running.into_iter().map(stop_idle);
+        Ok((self.deck, stops.collect::<Result<_, _>>()?))
     }
 }
 
@@ -736,9 +759,9 @@ fn interrupt(running: &Running) -> Result<(), DeputyError> {
     }
 }
 
+/// Waits for the stop of a thread that was interrupted.
 fn stop_idle(running: Running) -> Result<Stopped, DeputyError> {
     let mut running = running;
-    running.interrupt()?;
     loop {
         match running.wait()? {
             ptrace::Waited::Stopped(stopped)

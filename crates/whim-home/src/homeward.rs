@@ -10,7 +10,7 @@ use crate::queues::Arrived;
 use crate::server::timers;
 use crate::server::{Finished, ServeError, Server};
 use nix::errno::Errno;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_image::freeze::{FreezeError, Frozen};
@@ -27,9 +27,14 @@ use whim_model::{
 };
 use whim_sys::crash;
 use whim_sys::process_vm;
+use whim_sys::resident;
 
 /// The most mappings that a returning image may have.
 const MAPPINGS_MAX: usize = 1 << 18;
+/// Bytes of the deck's data that describe one thread's alternate stack, and how many threads are described
+/// at a time.
+const STACK_PLACE: usize = 32;
+const AT_ONCE: usize = resident::DATA_LENGTH / STACK_PLACE;
 /// Linux 6.13
 const MADV_GUARD_INSTALL: u64 = 102;
 /// How long an interrupted call may take to end (a device that does not listen to signals).
@@ -523,39 +528,13 @@ fn restore_limits(
 /// # Errors
 /// The deputy is lost.
 pub fn restore_threads(server: &mut Server, image: &ProcessImage) -> Result<(), HomewardError> {
+    for threads in image.threads.chunks(AT_ONCE) {
+        restore_own(&mut server.deputy, threads)?;
+    }
     for thread in &image.threads {
-        let Some(slot) = server.deputy.slot_of(thread.tid) else {
-            continue;
-        };
-        let data = server.deputy.address(server.deputy.deck().data_offset());
-        let stack = thread.alternate_stack;
-        let mut bytes = [0; 24];
-        bytes[0..8].copy_from_slice(&stack.address.to_le_bytes());
-        // SS_ONSTACK is a report, not a request.
-        bytes[8..12].copy_from_slice(&(stack.flags & !libc::SS_ONSTACK).to_le_bytes());
-        bytes[16..24].copy_from_slice(&stack.size.to_le_bytes());
-        server.deputy.deck().write_data(0, &bytes);
-        let mut batch = vec![
-            Syscall::new(libc::SYS_sigaltstack, &[data, 0]),
-            Syscall::new(libc::SYS_set_tid_address, &[thread.tid_address]),
-            Syscall::new(
-                libc::SYS_set_robust_list,
-                &[thread.robust_list.0, thread.robust_list.1],
-            ),
-        ];
-        if let Some(rseq) = thread.rseq {
-            batch.push(Syscall::new(
-                libc::SYS_rseq,
-                &[
-                    rseq.address,
-                    u64::from(rseq.length),
-                    0,
-                    u64::from(rseq.signature),
-                ],
-            ));
+        if let Some(slot) = server.deputy.slot_of(thread.tid) {
+            requeue(server, slot, image.pid, thread)?;
         }
-        server.deputy.run(slot, &batch)?;
-        requeue(server, slot, image.pid, thread)?;
     }
     let leader = server
         .deputy
@@ -575,6 +554,47 @@ pub fn restore_threads(server: &mut Server, image: &ProcessImage) -> Result<(), 
         let operation = Syscall::new(libc::SYS_rt_sigqueueinfo, &[pid, number, data]);
         server.deputy.run(leader, &[operation])?;
     }
+    Ok(())
+}
+
+/// Has these threads, all at the same time, make the calls by which each restores what is its own.
+fn restore_own(deputy: &mut Deputy, threads: &[ThreadImage]) -> Result<(), HomewardError> {
+    let base = deputy.address(deputy.deck().data_offset());
+    let mut work = Vec::with_capacity(threads.len());
+    for (index, thread) in threads.iter().enumerate() {
+        let Some(slot) = deputy.slot_of(thread.tid) else {
+            continue;
+        };
+        let stack = thread.alternate_stack;
+        let mut bytes = [0; 24];
+        bytes[0..8].copy_from_slice(&stack.address.to_le_bytes());
+        // SS_ONSTACK is a report, not a request.
+        bytes[8..12].copy_from_slice(&(stack.flags & !libc::SS_ONSTACK).to_le_bytes());
+        bytes[16..24].copy_from_slice(&stack.size.to_le_bytes());
+        deputy.deck().write_data(index * STACK_PLACE, &bytes);
+        let stack = base + (index * STACK_PLACE) as u64;
+        let mut batch = vec![
+            Syscall::new(libc::SYS_sigaltstack, &[stack, 0]),
+            Syscall::new(libc::SYS_set_tid_address, &[thread.tid_address]),
+            Syscall::new(
+                libc::SYS_set_robust_list,
+                &[thread.robust_list.0, thread.robust_list.1],
+            ),
+        ];
+        if let Some(rseq) = thread.rseq {
+            batch.push(Syscall::new(
+                libc::SYS_rseq,
+                &[
+                    rseq.address,
+                    u64::from(rseq.length),
+                    0,
+                    u64::from(rseq.signature),
+                ],
+            ));
+        }
+        work.push((slot, batch));
+    }
+    deputy.run_each(&work)?;
     Ok(())
 }
 
@@ -738,7 +758,7 @@ pub fn resume_at_home(
     original: &Original,
 ) -> Result<Holding, HomewardError> {
     let pid = server.deputy.pid();
-    let mut resumptions = Vec::new();
+    let mut resumptions = HashMap::new();
     for thread in &image.threads {
         let Some(slot) = server.deputy.slot_of(thread.tid) else {
             continue;
@@ -749,15 +769,12 @@ pub fn resume_at_home(
             // EFAULT as well.
             let _ = process_vm::write(pid, *address, bytes);
         }
-        resumptions.push((thread, found));
+        resumptions.insert(thread.tid, (thread, found));
     }
     crash::point("home-leave");
     let (_deck, stops) = server.deputy.leave()?;
     for stopped in &stops {
-        let Some((thread, found)) = resumptions
-            .iter()
-            .find(|(thread, _)| thread.tid == stopped.tid())
-        else {
+        let Some((thread, found)) = resumptions.get(&stopped.tid()) else {
             continue;
         };
         stopped
@@ -772,7 +789,7 @@ pub fn resume_at_home(
             .set_signal_mask(thread.signal_mask)
             .map_err(DeputyError::Trace)?;
     }
-    let waits = resumptions.iter();
+    let waits = resumptions.values();
     let waits: Vec<Wait> = waits
         .filter_map(|(thread, found)| found.wait(thread.tid))
         .collect();

@@ -21,7 +21,7 @@ use whim_model::{
     RseqRegistration, SignalAction, ThreadImage, ThreadSettings,
 };
 use whim_sys::ptrace::{RawSigInfo, TraceError};
-use whim_sys::{cpu, foreign};
+use whim_sys::{cpu, foreign, pulse};
 
 const SIGNALS: u64 = 64;
 const SIGCHLD: u64 = 17;
@@ -190,6 +190,7 @@ impl Frozen {
         let mut in_flight = Vec::new();
         let mut begun_anew = Vec::new();
         for index in 0..self.threads.len() {
+            pulse::advance();
             let plan = plan(&self.threads[index], options.begins_in_guest);
             match plan.activity {
                 Activity::AwaitsHome => in_flight.extend(plan.call),

@@ -24,6 +24,7 @@ use thiserror::Error;
 use whim_model::Registers;
 use whim_sys::process_vm::MemFile;
 use whim_sys::ptrace::{Options, Polled, Running, Stop, Stopped, Tid, TraceError, Waited};
+use whim_sys::pulse;
 
 /// How often the tracer polls threads that must stop before it sleeps between two polls.
 const LOOKS_WITHOUT_SLEEP: u32 = 200;
@@ -539,6 +540,7 @@ impl Frozen {
 
     fn interrupt(&self, running: Running) -> Result<Option<Pending>, FreezeError> {
         let tid = running.tid();
+        pulse::advance();
         let interrupt = || running.interrupt();
         let concerns = freeze_calls::needs_elapsed;
         let (seen, interrupted) = observe_and_stop(self.pid, tid, concerns, interrupt);
@@ -562,7 +564,8 @@ impl Frozen {
         let mut looks = 0;
         let mut failed = None;
         while !pending.is_empty() {
-            let mut still = Vec::with_capacity(pending.len());
+            let pending_before = pending.len();
+            let mut still = Vec::with_capacity(pending_before);
             for mut one in pending {
                 match self.poll(&mut one) {
                     Ok(true) => {}
@@ -570,6 +573,9 @@ impl Frozen {
                     // The other threads must stop all the same, to be let go again.
                     Err(error) => failed = failed.or(Some(error)),
                 }
+            }
+            if still.len() < pending_before {
+                pulse::advance();
             }
             pending = still;
             let now = Instant::now();

@@ -3,6 +3,7 @@
 use crate::freeze::{FreezeError, Frozen, FrozenThread, unreadable};
 use crate::freeze_calls::{self, CallState, InterruptedCall, Timeout};
 use crate::freeze_observe::Status;
+use std::collections::HashMap;
 use std::time::Instant;
 use whim_model::Syscall;
 use whim_sys::process_vm::MemFile;
@@ -65,12 +66,12 @@ impl Frozen {
     pub fn assemble(pid: i32, stops: Vec<Stopped>, waits: &[Wait]) -> Result<Self, FreezeError> {
         let status = Status::read(pid, pid).map_err(|error| unreadable(pid, error))?;
         let memory = MemFile::open(pid).map_err(FreezeError::Memory)?;
+        let waits: HashMap<Tid, &Wait> = waits.iter().map(|wait| (wait.tid, wait)).collect();
         let mut threads = Vec::with_capacity(stops.len());
         for stopped in stops {
             let tid = stopped.tid();
             let mut original = stopped.registers()?;
-            let wait = waits.iter().find(|wait| wait.tid == tid);
-            let call = match wait {
+            let call = match waits.get(&tid) {
                 Some(wait) => wait.interrupted(pid),
                 None => freeze_calls::left_short((pid, tid), &mut original),
             };

@@ -26,6 +26,7 @@ use whim_model::Syscall;
 use whim_model::{PAGE_SIZE, Range, Registers};
 use whim_sys::process_vm::{self, RemotePiece};
 use whim_sys::ptrace::{Phase, Polled, Running, Stop, Stopped, Tid, TraceError, Waited};
+use whim_sys::pulse;
 use whim_sys::stub::{self, BatchData, OPERATION_WORDS};
 
 /// Operations of one thread in one batch; more are run as several batches.
@@ -133,8 +134,10 @@ impl Frozen {
         self.prepare_injection(None)?;
         let sequence = self.next_sequence();
         let mut indices = Vec::with_capacity(lists.len());
-        for (tid, _) in lists {
-            indices.push(self.index_of(*tid)?);
+        for (place, (tid, _)) in lists.iter().enumerate() {
+            // Mostly all of them, in their order.
+            let there = self.threads.get(place).is_some_and(|one| one.tid == *tid);
+            indices.push(if there { place } else { self.index_of(*tid)? });
         }
         let mut started = Vec::with_capacity(lists.len());
         let mut failed = None;
@@ -535,13 +538,19 @@ impl Frozen {
             .collect();
         let mut bytes = vec![0u8; words.len() * 8];
         let deadline = Instant::now() + BATCH_LIMIT;
-        let mut looks = 0u32;
+        let (mut looks, mut before) = (0u32, 0);
         loop {
             let got = process_vm::read_ranges(self.pid, &words, &mut bytes)
                 .map_err(|errno| FreezeError::Memory(errno.into()))?;
             let expected = sequence.to_le_bytes();
-            if got == bytes.len() && bytes.chunks_exact(8).all(|word| word == expected) {
+            let ended = bytes.chunks_exact(8).filter(|word| *word == expected);
+            let ended = ended.count();
+            if got == bytes.len() && ended == words.len() {
                 return Ok(());
+            }
+            if ended != before {
+                before = ended;
+                pulse::advance();
             }
             looks += 1;
             if looks.is_multiple_of(64) {

@@ -28,6 +28,7 @@ pub use sound::check_image;
 use std::os::fd::OwnedFd;
 use stub::Place;
 use thiserror::Error;
+pub use threads::THREADS_MAX;
 use whim_model::Syscall;
 use whim_model::{
     Backing, Mapping, MemoryLayout, PAGE_SIZE, ProcessImage, Range, Registers, SignalAction,
@@ -36,6 +37,7 @@ use whim_sys::pidfd;
 use whim_sys::process_vm::{self, MemFile};
 use whim_sys::procmap::{Entry, Maps, ProcmapError};
 use whim_sys::ptrace::{Options, Running, Stopped, TraceError, Waited};
+use whim_sys::pulse;
 use whim_sys::seccomp::{self, Listener, Response, SeccompError};
 use whim_sys::uffd::{self, Uffd};
 
@@ -258,6 +260,7 @@ impl Blank {
             None => leader,
         };
         for range in address_space::file_ranges(&image.mappings) {
+            pulse::advance();
             uffd.register(range.start, range.len(), uffd::Mode::MissingAndProtected)
                 .map_err(|errno| RebuildError::Os {
                     what: "Registering a file mapping",
@@ -416,6 +419,7 @@ impl Mapped {
         let (leader, listener) = install_filter(leader, &runner, image, filter)?;
         others.insert(0, leader);
         for (thread, state) in others.iter().zip(&image.threads) {
+            pulse::advance();
             thread
                 .set_xstate(&state.xstate)
                 .map_err(RebuildError::Registers)?;

@@ -2,7 +2,8 @@
 //!
 //! One memfd, the *deck*, is mapped by the supervisor and by the deputy. Its first page holds code
 //! (mapped R-X in the deputy); then comes a page of requests per deputy thread (mapped R-- there), then
-//! a page of answers for each, then a data area for structures that calls need. A deputy thread waits
+//! a page of answers for each, then a data area for structures that calls need. The first thread has
+//! more pages of both, for the long lists of calls that make an address space. A deputy thread waits
 //! on its `request` word, executes the requested operations in order, stores each result, sets `done`
 //! to `request` and, if `notify` is 2, raises a breakpoint trap, which its tracer sees. It uses no
 //! stack and no thread-local state.
@@ -25,6 +26,12 @@ use whim_model::Syscall;
 const PAGE: usize = 4096;
 /// Operations that one batch holds.
 pub const OPERATIONS_MAX: usize = 60;
+/// The same for the first thread. Each batch costs a wake-up and a look, which on a crowded machine take
+/// milliseconds.
+pub const LONG_MAX: usize = 4092;
+/// Pages of requests and of answers of the first thread.
+const LONG_REQUESTS: usize = (OPERATIONS + LONG_MAX * OPERATION_LENGTH).div_ceil(PAGE);
+const LONG_ANSWERS: usize = (RESULTS + LONG_MAX * 8).div_ceil(PAGE);
 /// Bytes of the data area behind the slots.
 pub const DATA_LENGTH: usize = 64 << 10;
 
@@ -127,6 +134,20 @@ pub fn after_trap_offset() -> u64 {
     offset_of_symbol(&raw const whim_resident_trap) as u64
 }
 
+/// Where something of each slot stands, in pages, if the first slot has `first` of them.
+fn within(slot: usize, first: usize) -> usize {
+    if slot == 0 { 0 } else { first + slot - 1 }
+}
+
+/// The page at which the requests of a slot begin; of the slot behind the last: where they end.
+fn requests_of(slot: usize) -> usize {
+    1 + within(slot, LONG_REQUESTS)
+}
+
+fn pages_before_data(slots: usize) -> usize {
+    requests_of(slots) + within(slots, LONG_ANSWERS)
+}
+
 /// The supervisor's mapping of the deck.
 #[derive(Debug)]
 pub struct Deck {
@@ -143,7 +164,7 @@ impl Deck {
     /// Bytes of a deck for that many threads.
     #[must_use]
     pub fn length_for(threads: usize) -> usize {
-        PAGE * (1 + 2 * threads) + DATA_LENGTH
+        PAGE * pages_before_data(threads) + DATA_LENGTH
     }
 
     /// Maps the deck's memory file (of at least [`Deck::length_for`] bytes) and writes the code.
@@ -198,19 +219,29 @@ impl Deck {
     #[must_use]
     pub fn slot_offsets(&self, slot: usize) -> (u64, u64) {
         assert!(slot < self.slots, "slot {slot} of {}", self.slots);
-        let requests = PAGE * (1 + slot);
-        (requests as u64, (requests + PAGE * self.slots) as u64)
+        let requests = PAGE * requests_of(slot);
+        (requests as u64, (PAGE * self.answers_of(slot)) as u64)
     }
 
     /// How much of the deck, from its first byte on, the deputy must not be able to write: code and
     /// requests.
     #[must_use]
     pub fn read_only_length(threads: usize) -> usize {
-        PAGE * (1 + threads)
+        PAGE * requests_of(threads)
+    }
+
+    fn answers_of(&self, slot: usize) -> usize {
+        requests_of(self.slots) + within(slot, LONG_ANSWERS)
     }
 
     fn data_start(&self) -> usize {
-        PAGE * (1 + 2 * self.slots)
+        PAGE * pages_before_data(self.slots)
+    }
+
+    /// How many operations a batch of this thread may have.
+    #[must_use]
+    pub fn longest_batch(slot: usize) -> usize {
+        if slot == 0 { LONG_MAX } else { OPERATIONS_MAX }
     }
 
     /// Offset of the data area.
@@ -255,11 +286,11 @@ impl Deck {
     }
 
     fn requested(&self, slot: usize, offset: usize) -> &AtomicU32 {
-        self.word(slot, 1 + slot, offset)
+        self.word(slot, requests_of(slot), offset)
     }
 
     fn answered(&self, slot: usize, offset: usize) -> &AtomicU32 {
-        self.word(slot, 1 + self.slots + slot, offset)
+        self.word(slot, self.answers_of(slot), offset)
     }
 
     fn word(&self, slot: usize, page: usize, offset: usize) -> &AtomicU32 {
@@ -273,7 +304,10 @@ impl Deck {
 
     fn long(&self, slot: usize, page: usize, offset: usize) -> &AtomicU64 {
         let at = self.base.wrapping_add(PAGE * page + offset);
-        assert!(slot < self.slots && offset + 8 <= PAGE, "slot exceeded");
+        assert!(
+            slot < self.slots && PAGE * page + offset + 8 <= self.data_start(),
+            "slot exceeded"
+        );
         // JUSTIFICATION: as in `word`.
         // SAFETY: as in `word`; aligned to 8.
         unsafe { AtomicU64::from_ptr(at.cast()) }
@@ -282,15 +316,15 @@ impl Deck {
     /// Hands a batch to an idle thread and wakes it. With `notify`, its end raises a trap.
     ///
     /// # Panics
-    /// When there are more than [`OPERATIONS_MAX`] operations.
+    /// When there are more operations than [`Deck::longest_batch`].
     pub fn submit(&self, slot: usize, operations: &[Syscall], notify: bool) {
         assert!(
-            operations.len() <= OPERATIONS_MAX,
+            operations.len() <= Self::longest_batch(slot),
             "a batch is split by its caller"
         );
         for (index, operation) in operations.iter().enumerate() {
             let at = OPERATIONS + index * OPERATION_LENGTH;
-            let page = 1 + slot;
+            let page = requests_of(slot);
             self.long(slot, page, at)
                 .store(operation.number, Ordering::Relaxed);
             for (position, argument) in operation.args.iter().enumerate() {
@@ -306,6 +340,21 @@ impl Deck {
         self.requested(slot, REQUEST).fetch_add(1, Ordering::SeqCst);
         if self.answered(slot, ASLEEP).load(Ordering::SeqCst) != 0 {
             self.wake(slot);
+        }
+    }
+
+    /// Gives back the memory of a long batch that is done.
+    pub fn forget_long(&self) {
+        for (page, pages) in [
+            (requests_of(0), LONG_REQUESTS),
+            (self.answers_of(0), LONG_ANSWERS),
+        ] {
+            let (from, length) = (PAGE * (page + 1), PAGE * (pages - 1));
+            let at = self.base.wrapping_add(from);
+            // JUSTIFICATION: nix's madvise knows this advice, but takes no raw address of ours.
+            // SAFETY: whole pages within the mapping, to which no reference exists; they read as
+            // zeros afterwards, and are written again before they are used. If it fails, they stay.
+            unsafe { libc::madvise(at.cast(), length, libc::MADV_REMOVE) };
         }
     }
 
@@ -341,8 +390,12 @@ impl Deck {
     /// Result of one operation of the last batch.
     #[must_use]
     pub fn result(&self, slot: usize, operation: usize) -> i64 {
+        assert!(
+            operation < Self::longest_batch(slot),
+            "operation {operation}"
+        );
         let at = RESULTS + operation * 8;
-        let page = 1 + self.slots + slot;
+        let page = self.answers_of(slot);
         self.long(slot, page, at)
             .load(Ordering::Acquire)
             .cast_signed()
@@ -376,5 +429,42 @@ mod tests {
         assert_eq!((DONE, NOTIFY, ASLEEP, COUNT, PROGRESS), (4, 8, 12, 16, 20));
         assert_eq!((REQUEST, OPERATIONS, RESULTS), (0, 64, 64));
         const { assert!(OPERATIONS + OPERATIONS_MAX * OPERATION_LENGTH <= PAGE) };
+    }
+
+    #[test]
+    fn no_two_slots_of_a_deck_overlap() {
+        let (name, slots) = (c"deck", 5);
+        let flags = nix::sys::memfd::MFdFlags::MFD_CLOEXEC;
+        let file = nix::sys::memfd::memfd_create(name, flags).expect("a memory file");
+        let length = Deck::length_for(slots);
+        nix::unistd::ftruncate(&file, length.cast_signed() as i64).expect("its length");
+        let deck = Deck::map(std::os::fd::AsFd::as_fd(&file), slots).expect("mapped");
+        let mut ranges = vec![(0, PAGE)];
+        for slot in 0..slots {
+            let (requests, answers) = deck.slot_offsets(slot);
+            let longest = Deck::longest_batch(slot);
+            let at = |start: u64, used: usize| {
+                let start = usize::try_from(start).expect("small");
+                (start, start + used)
+            };
+            ranges.push(at(requests, OPERATIONS + longest * OPERATION_LENGTH));
+            ranges.push(at(answers, RESULTS + longest * 8));
+            assert_eq!(
+                requests < Deck::read_only_length(slots) as u64,
+                answers >= Deck::read_only_length(slots) as u64
+            );
+        }
+        let data = usize::try_from(deck.data_offset()).expect("small");
+        ranges.push((data, data + DATA_LENGTH));
+        ranges.sort_unstable();
+        assert!(
+            ranges.windows(2).all(|two| two[0].1 <= two[1].0),
+            "{ranges:?}"
+        );
+        assert!(ranges.last().is_some_and(|last| last.1 <= length));
+        let call = Syscall::new(1, &[2]);
+        deck.submit(0, &vec![call; LONG_MAX], false);
+        assert_eq!(deck.result(0, LONG_MAX - 1), 0);
+        deck.forget_long();
     }
 }

@@ -10,6 +10,8 @@ use whim_sys::ptrace::{Running, Stop, Stopped, TraceError, Waited};
 
 /// The most operations of one list.
 pub const LIST_MAX: usize = 32_768;
+/// How many of them are run at a time, if there are no others beside.
+const PART: usize = 4096;
 const SIGTRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
 
 const _: () = assert!(LIST_MAX as u64 * OPERATION_LENGTH == ARGUMENTS_OFFSET);
@@ -188,7 +190,8 @@ impl Runner {
         visit: &mut Visitor<'_>,
     ) -> Result<(Stopped, Vec<i64>), RunnerError> {
         let (mut thread, mut results) = (thread, Vec::with_capacity(operations.len()));
-        for part in operations.chunks(LIST_MAX) {
+        // The end of each part is a sign of life.
+        for part in operations.chunks(PART) {
             self.prepare(&thread, 0, part)?;
             thread = self.await_end(thread.resume(0)?, visit)?;
             results.extend(self.results(0, part.len())?);

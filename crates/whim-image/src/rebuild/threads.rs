@@ -10,7 +10,7 @@ use whim_model::{CPU_TIMERS, CpuTimer, ProcessImage, QueuedSignal, ThreadImage};
 use whim_sys::ptrace::{Running, Stop, Stopped};
 
 /// The most threads that an image may have.
-pub(super) const THREADS_MAX: usize = 4096;
+pub const THREADS_MAX: usize = 4096;
 /// The most operations that one thread's own list may have.
 const OWN_MAX: usize = 8;
 const LINUX_CAPABILITY_VERSION_3: u32 = 0x2008_0522;
