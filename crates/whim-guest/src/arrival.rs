@@ -16,6 +16,7 @@ use whim_model::{Backing, Clocks, Mapping, PAGE_SIZE, ProcessImage};
 use whim_net::Line;
 use whim_sys::pagemap::Pagemap;
 use whim_sys::pidfd::Pidfd;
+use whim_sys::pulse;
 
 /// Longest wait for a clock: the two machines' clocks run at almost the same pace.
 const CLOCK_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -102,6 +103,15 @@ impl Arrival {
         self.bytes
     }
 
+    /// How many mappings and threads the image has; 0 before it is known.
+    #[must_use]
+    pub(crate) fn pieces(&self) -> usize {
+        match &self.stage {
+            Stage::Mapped { image, .. } | Stage::Rebuilt { image, .. } => pieces(image),
+            Stage::Idle | Stage::Blank { .. } | Stage::Over => 0,
+        }
+    }
+
     /// Number of the process at home; 0 before it is known.
     #[must_use]
     pub(crate) fn pid(&self) -> i32 {
@@ -138,23 +148,31 @@ impl Arrival {
         Ok(())
     }
 
-    /// Accepts a piece of the image. With the last one the process gets its mappings, and the pager
-    /// starts with `pages`, the line to home's attic.
+    /// Accepts a piece of the image; returns the image with the last one.
     ///
     /// # Errors
-    /// The image is not sound, or there is no memory for it.
+    /// The image is not sound.
     pub(crate) fn image_piece(
         &mut self,
         payload: &[u8],
-        pages: &mut Option<Line>,
-        epoch: u32,
-    ) -> Result<(), ArrivalError> {
+    ) -> Result<Option<ProcessImage>, ArrivalError> {
         if !matches!(self.stage, Stage::Blank { .. }) {
             return Err(ArrivalError::Turn("image"));
         }
-        let Some(image) = self.assembly.add(payload)? else {
-            return Ok(());
-        };
+        Ok(self.assembly.add(payload)?)
+    }
+
+    /// Gives the process the mappings of its image, and starts the pager with `pages`, the line to
+    /// home's attic.
+    ///
+    /// # Errors
+    /// The image is not sound, or there is no memory for it.
+    pub(crate) fn map(
+        &mut self,
+        image: ProcessImage,
+        pages: &mut Option<Line>,
+        epoch: u32,
+    ) -> Result<(), ArrivalError> {
         let Stage::Blank { blank, shared } = std::mem::replace(&mut self.stage, Stage::Over) else {
             return Err(ArrivalError::Turn("image"));
         };
@@ -284,10 +302,15 @@ impl Arrival {
             .saturating_sub(now.monotonic_ns)
             .max(then.boottime_ns.saturating_sub(now.boottime_ns));
         if behind > 0 {
-            std::thread::sleep(Duration::from_nanos(behind).min(CLOCK_WAIT_MAX));
+            pulse::sleep(Duration::from_nanos(behind).min(CLOCK_WAIT_MAX));
         }
         Ok(())
     }
+}
+
+/// How much there is to be done for an image, in mappings and threads.
+pub(crate) fn pieces(image: &ProcessImage) -> usize {
+    image.mappings.len() + image.guards.len() + image.threads.len()
 }
 
 /// Pages of file mappings that came with the image are the guest's own: home does not have them.

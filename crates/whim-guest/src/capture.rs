@@ -17,9 +17,10 @@ use whim_model::{
     QueuedSignal, Registers, RseqRegistration, SignalAction, ThreadImage, ThreadSettings,
 };
 use whim_sys::foreign;
-use whim_sys::pagemap::{self, Pagemap};
+use whim_sys::pagemap::{self, Pagemap, Run};
 use whim_sys::process_vm::{self, MemFile};
 use whim_sys::ptrace::{Polled, Running, Stop, Stopped, Waited};
+use whim_sys::pulse;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Bytes of pages in one frame.
@@ -37,7 +38,7 @@ const PR_GET_TID_ADDRESS: u64 = 40;
 /// Time in which a pending signal is delivered to a thread that was let go for it.
 const DELIVERY_WITHIN: Duration = Duration::from_millis(5);
 
-/// Receives pages, one run after the other: address and bytes.
+/// Receives pages, one run after the other: address and bytes. No bytes: pages there were looked at.
 pub(crate) type PageSink<'a> = dyn FnMut(&mut Guest, u64, &[u8]) -> Result<(), GuestError> + 'a;
 
 impl Guest {
@@ -208,11 +209,13 @@ impl Guest {
         let host_tids = self.leader_first();
         let mut states = Vec::with_capacity(host_tids.len());
         for host_tid in &host_tids {
+            pulse::advance();
             states.push(self.thread_state(*host_tid)?);
         }
         let answers = self.ask(&host_tids, &states)?;
         let mut threads = Vec::with_capacity(host_tids.len());
         for ((host_tid, state), answer) in host_tids.iter().zip(states).zip(&answers.threads) {
+            pulse::advance();
             let mut thread = self.thread_image(*host_tid, state, answer)?;
             thread.deadline_ns = thread
                 .deadline_ns
@@ -545,46 +548,54 @@ impl Guest {
         })
     }
 
-    /// Passes on every page that the image needs and home does not have, in ascending order.
+    /// The pages of the guest's own in an image's mappings, ascending.
+    ///
+    /// # Errors
+    /// The guest ended.
+    pub(crate) fn runs(&self, image: &ProcessImage) -> Result<Vec<(Mapping, Run)>, GuestError> {
+        let scanner = Pagemap::open(self.host_tid).map_err(unreadable_memory)?;
+        let mut found = Vec::new();
+        for mapping in &image.mappings {
+            if matches!(mapping.backing, Backing::Kernel { .. }) {
+                continue;
+            }
+            pulse::advance();
+            let runs = scanner.runs(mapping.start, mapping.end);
+            let private = runs.map_err(unreadable_memory)?.into_iter();
+            let private = private.filter(|run| run.kind == pagemap::Kind::Private);
+            found.extend(private.map(|run| (mapping.clone(), run)));
+        }
+        Ok(found)
+    }
+
+    /// Passes on every page that the image needs and home does not have, in ascending order; of
+    /// pages that do not travel, nothing but that they were looked at.
     ///
     /// # Errors
     /// The guest ended, or the sink failed.
     pub(crate) fn pages(
         &mut self,
-        image: &ProcessImage,
+        runs: &[(Mapping, Run)],
         sink: &mut PageSink<'_>,
     ) -> Result<(), GuestError> {
-        let unreadable = |source| GuestError::Unreadable {
-            what: "memory",
-            source,
-        };
-        let scanner = Pagemap::open(self.host_tid).map_err(unreadable)?;
-        let memory = MemFile::open(self.host_tid).map_err(unreadable)?;
+        let memory = MemFile::open(self.host_tid).map_err(unreadable_memory)?;
         let mut buffer = vec![0; PAGES_IN_FRAME];
-        for mapping in &image.mappings {
-            if matches!(mapping.backing, Backing::Kernel { .. }) {
-                continue;
-            }
-            let runs = scanner
-                .runs(mapping.start, mapping.end)
-                .map_err(unreadable)?;
-            for run in runs.iter().filter(|run| run.kind == pagemap::Kind::Private) {
-                let mut at = run.start;
-                while at < run.end {
-                    let end = run.end.min(at + PAGES_IN_FRAME as u64);
-                    let readable = self.readable(mapping, at, end);
-                    if readable == 0 {
-                        at += PAGE_SIZE;
-                        continue;
-                    }
-                    let length = usize::try_from(readable).unwrap_or(0);
-                    let bytes = &mut buffer[..length];
-                    if process_vm::read_exact(self.host_tid, at, bytes).is_err() {
-                        memory.read_exact(at, bytes).map_err(unreadable)?;
-                    }
-                    self.sift(mapping, at, bytes, sink)?;
-                    at += length as u64;
+        for (mapping, run) in runs {
+            let mut at = run.start;
+            while at < run.end {
+                let end = run.end.min(at + PAGES_IN_FRAME as u64);
+                let readable = self.readable(mapping, at, end);
+                if readable == 0 {
+                    at += PAGE_SIZE;
+                    continue;
                 }
+                let length = usize::try_from(readable).unwrap_or(0);
+                let bytes = &mut buffer[..length];
+                if process_vm::read_exact(self.host_tid, at, bytes).is_err() {
+                    memory.read_exact(at, bytes).map_err(unreadable_memory)?;
+                }
+                self.sift(mapping, at, bytes, sink)?;
+                at += length as u64;
             }
         }
         Ok(())
@@ -639,7 +650,7 @@ impl Guest {
                 _ => {}
             }
         }
-        Ok(())
+        sink(self, address, &[])
     }
 
     /// The move has failed: all threads go on.
@@ -698,6 +709,13 @@ fn word(bytes: &[u8], at: usize) -> u64 {
         .get(at..at + 8)
         .and_then(|bytes| bytes.try_into().ok());
     bytes.map_or(0, u64::from_ne_bytes)
+}
+
+fn unreadable_memory(source: std::io::Error) -> GuestError {
+    GuestError::Unreadable {
+        what: "memory",
+        source,
+    }
 }
 
 fn unreadable_maps(error: maps::MapsError) -> GuestError {

@@ -10,9 +10,11 @@
 //!   what is left of their timed waits.
 //! - [`pager`], [`table`], `memory`: pages that come from home when they are needed. `remap`: file
 //!   mappings that become longer. `refresh`: files that change at home.
+//! - `allowance`: what this host allows a guest besides memory.
 //! - `capture`: the way out, from the guest to an image.
 #![forbid(unsafe_code)]
 
+mod allowance;
 mod arrival;
 mod calls;
 mod capture;

@@ -2,10 +2,12 @@
 //! daemon's commands.
 
 mod departure;
+mod heartbeat;
 mod memory;
 mod visits;
 
-use crate::arrival::{Arrival, ArrivalError};
+use crate::allowance;
+use crate::arrival::{self, Arrival, ArrivalError};
 use crate::calls::Reply;
 use crate::clocks::Ahead;
 use crate::connections::{self, ConnectionError, Next, Parties, STALL_MAX};
@@ -42,6 +44,8 @@ const SPIN: Duration = Duration::from_micros(50);
 /// while.
 const YIELD_MAX: Duration = Duration::from_micros(100);
 const SPIN_PAUSE: Duration = Duration::from_millis(200);
+/// A guest with so many threads or fewer runs before home is told that it does.
+const FEW_THREADS: usize = 64;
 
 /// Time after which a thread is looked for again that can drop pages of changed files.
 const STALE_MAX: Duration = Duration::from_millis(2);
@@ -482,8 +486,14 @@ impl Supervisor {
     }
 
     fn image_piece(&mut self, payload: &[u8]) -> Result<(), SupervisorError> {
-        let epoch = self.parties.epoch;
-        Ok(self.arrival.image_piece(payload, &mut self.pages, epoch)?)
+        let Some(image) = self.arrival.image_piece(payload)? else {
+            return Ok(());
+        };
+        let (epoch, pieces) = (self.parties.epoch, arrival::pieces(&image));
+        let heartbeat = self.heartbeat();
+        let (arrival, pages) = (&mut self.arrival, &mut self.pages);
+        let map = || arrival.map(image, pages, epoch);
+        Ok(heartbeat.meanwhile(&mut self.calls, pieces, map)?)
     }
 
     fn message(&mut self, message: ToGuest, tail: &[u8]) -> Result<(), SupervisorError> {
@@ -504,7 +514,8 @@ impl Supervisor {
                     line.set_lease(self.lease.map(|lease| lease * 2));
                 }
                 self.arrival.prepare(&mut self.sandbox, pid, &clocks)?;
-                self.say(ToHome::Prepared)
+                let allowance = allowance::of(&self.job.cgroups);
+                self.say(ToHome::Prepared { allowance })
             }
             ToGuest::Complete { .. } => self.complete(),
             ToGuest::Commit { .. } => self.decide(StayEvent::Commit),
@@ -521,6 +532,7 @@ impl Supervisor {
                 server_name,
                 node,
                 epoch,
+                allowance,
             } => {
                 let next = Next {
                     addresses,
@@ -528,9 +540,7 @@ impl Supervisor {
                     node,
                     epoch,
                 };
-                self.next = Some(next.clone());
-                let begun = self.reception.connect_onward(&self.parties, next);
-                begun.or_else(|error| self.not_onward(&error))
+                self.connect_onward(next, allowance)
             }
             other => self.guest_message(other, tail),
         }
@@ -575,19 +585,30 @@ impl Supervisor {
     }
 
     fn complete(&mut self) -> Result<(), SupervisorError> {
-        self.arrival.complete()?;
+        let (heartbeat, pieces) = (self.heartbeat(), self.arrival.pieces());
+        let complete = || self.arrival.complete();
+        heartbeat.meanwhile(&mut self.calls, pieces, complete)?;
         self.source = None;
         let bytes = self.arrival.bytes();
         self.say(ToHome::Ready { bytes })
     }
 
     fn start(&mut self) -> Result<(), SupervisorError> {
-        let mut guest = self.arrival.commit(self.parties.epoch)?;
+        let (heartbeat, pieces) = (self.heartbeat(), self.arrival.pieces());
+        let commit = || self.arrival.commit(self.parties.epoch);
+        let mut guest = heartbeat.meanwhile(&mut self.calls, pieces, commit)?;
         guest.numbers = Some(self.sandbox.numbers()?);
-        guest.resume()?;
+        // Thousands of threads that run leave us no CPU to say so within the lease.
+        let many = guest.threads.len() > FEW_THREADS;
+        if !many {
+            guest.resume()?;
+        }
         self.guest = Some(guest);
         let clocks = self.arrival.ahead().clocks()?;
         self.say(ToHome::Started { clocks })?;
+        if let Some(guest) = self.guest.as_mut().filter(|_| many) {
+            heartbeat.meanwhile(&mut self.calls, pieces, || guest.resume())?;
+        }
         whim_sys::heap::give_back();
         Ok(())
     }

@@ -130,6 +130,7 @@ impl Away {
         (files, reserve): (WatchedFiles, Reserve),
         lease: Option<Duration>,
     ) -> Self {
+        let (mappings, threads) = (original.mappings.len(), original.threads.len());
         Self {
             server,
             connections,
@@ -142,7 +143,7 @@ impl Away {
             watch: Watch::new(Duration::ZERO, lease),
             begun: Instant::now(),
             lease,
-            recall: Recall::new(lease),
+            recall: Recall::new(lease).of_size(mappings, threads),
             evicting: None,
             awake: Instant::now(),
             wants_home: None,
@@ -409,7 +410,8 @@ impl Away {
             }
             Kind::Image | Kind::Pages => match &mut self.transition {
                 Some(Transition::Homeward(homeward)) => {
-                    homeward.frame(&mut self.server, &self.original, &mut self.held, &frame)?;
+                    let home = (&mut self.server, &mut self.connections);
+                    homeward.frame(home, &self.original, &mut self.held, &frame)?;
                     let total = homeward.progress();
                     self.recall(RecallEvent::Came { total });
                     Ok(())
@@ -439,7 +441,7 @@ impl Away {
             ToHome::Failed { phase, reason } => self.guest_failed(phase, &reason)?,
             ToHome::Heartbeat { .. } => self.heartbeat(&message),
             ToHome::Pong { .. }
-            | ToHome::Prepared
+            | ToHome::Prepared { .. }
             | ToHome::Ready { .. }
             | ToHome::Started { .. } => {
                 let journey = &identity.job.journey;
@@ -726,7 +728,12 @@ impl Away {
             bail!("The process is not on its way home");
         };
         let from = self.connections.node.clone();
-        match homeward.finish(self.server, &self.original, &mut self.held) {
+        let (server, original, held) = (self.server, &self.original, &mut self.held);
+        let pieces = homeward.pieces();
+        let finished = self
+            .connections
+            .meanwhile(pieces, || homeward.finish(server, original, held));
+        match finished {
             Ok(arrival) => {
                 let time = arrival.cpu_away;
                 journal.note(&Event::CpuAway { time });

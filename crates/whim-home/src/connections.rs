@@ -9,13 +9,14 @@ use thiserror::Error;
 use whim_journey::frame::{Kind, PROTOCOL_VERSION};
 use whim_journey::job::Phase;
 use whim_journey::job::Slot;
+use whim_journey::lease::heartbeat_interval;
 use whim_journey::message::{
     self, ChannelRole, ClockPair, Hello, MessageError, TAIL_IN_FRAME_MAX, ToGuest, ToHome,
 };
 use whim_model::{Clocks, ProcessImage};
 use whim_net::line::Dialing;
 use whim_net::{
-    Channel, ChannelError, Credentials, JourneyId, Line, NodeName, PeerExpectation, Role,
+    Channel, ChannelError, Credentials, JourneyId, Line, NodeName, PeerExpectation, Rhythm, Role,
 };
 use whim_sys::priority::Priority;
 
@@ -29,6 +30,9 @@ const CLOCK_ROUNDS_WITHIN: Duration = Duration::from_millis(50);
 
 /// How long to wait for the reason why a host has closed a connection, which it sends before.
 const LAST_WORD_WITHIN: Duration = Duration::from_millis(500);
+
+/// How long work without a sign of life is vouched for if there is no lease.
+const PATIENCE_WITHOUT_LEASE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Error)]
 pub enum ConnectionError {
@@ -69,6 +73,9 @@ pub struct Connections {
     dismissed: Arc<AtomicBool>,
     /// The threads' shares of the CPU that the host knows of, by thread id.
     pub(crate) told: HashMap<i32, Priority>,
+    lease: Option<Duration>,
+    /// When the last heartbeat was sent by one of the methods below.
+    beaten: Instant,
 }
 
 impl Connections {
@@ -95,6 +102,8 @@ impl Connections {
             round_trip: Duration::MAX,
             dismissed,
             told: HashMap::new(),
+            lease,
+            beaten: Instant::now(),
         };
         connections.compare_clocks()?;
         Ok(connections)
@@ -172,15 +181,55 @@ impl Connections {
             .send_now(Kind::ToGuest, self.epoch, &[&head], within)?)
     }
 
-    /// Waits for the next message, passing over heartbeats.
+    /// Sends a heartbeat if one is due: for work that sends and reads nothing for long.
+    ///
+    /// # Errors
+    /// The connection broke for good.
+    pub fn beat(&mut self) -> Result<(), ConnectionError> {
+        if self.beaten.elapsed() >= heartbeat_interval(self.lease) {
+            self.beaten = Instant::now();
+            if self.calls.is_connected() {
+                self.queue(&ToGuest::Heartbeat { clocks: clocks() }, &[])?;
+            }
+            self.calls.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Does work on so many mappings and threads, during which the host hears from us
+    /// ([`whim_net::meanwhile`]).
+    pub fn meanwhile<T>(&mut self, pieces: usize, work: impl FnOnce() -> T) -> T {
+        let rhythm = Rhythm {
+            every: heartbeat_interval(self.lease),
+            patience: self.lease.unwrap_or(PATIENCE_WITHOUT_LEASE),
+        };
+        let epoch = self.epoch;
+        let beat = move |calls: &mut Line| {
+            if let Ok(head) = message::encode(&ToGuest::Heartbeat { clocks: clocks() }) {
+                calls.queue(Kind::ToGuest, epoch, &[&head]);
+            }
+        };
+        whim_net::meanwhile(&mut self.calls, pieces, rhythm, beat, work)
+    }
+
+    /// Waits for the next message, passing over heartbeats. The host gets heartbeats from us meanwhile.
     ///
     /// # Errors
     /// The connection broke, the time is over, or the host refused.
     pub fn receive(&mut self, within: Duration) -> Result<ToHome, ConnectionError> {
         let end = Instant::now() + within;
         loop {
+            self.beat()?;
             let left = end.saturating_duration_since(Instant::now());
-            let frame = self.calls.receive_frame(left)?;
+            let step = left.min(heartbeat_interval(self.lease));
+            let frame = match self.calls.receive_frame(step) {
+                Err(ChannelError::Timeout { .. }) if step < left => continue,
+                Err(ChannelError::Timeout { doing, .. }) => {
+                    let seconds = within.as_secs_f64();
+                    return Err(ChannelError::Timeout { doing, seconds }.into());
+                }
+                received => received?,
+            };
             if frame.kind != Kind::ToHome || frame.epoch != self.epoch {
                 continue;
             }

@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 use whim_journey::commit::{Action, Event as MoveEvent, Limits, Move, Step};
 use whim_journey::frame::{Frame, Kind};
 use whim_journey::job::{Event, MoveReport, Phase, Slot};
-use whim_journey::message::{self, ToGuest, ToHome};
+use whim_journey::message::{self, Allowance, ToGuest, ToHome};
 use whim_model::{Clocks, CpuTime, PAGE_SIZE, ProcessImage};
 use whim_net::Received;
-use whim_sys::crash;
+use whim_sys::{crash, pulse};
 
 /// Longest image, in bytes (a thousand threads with all registers).
 const IMAGE_MAX: usize = 64 << 20;
@@ -114,6 +114,8 @@ pub(crate) struct Onward {
     syncing: Option<Syncing>,
     bytes: u64,
     moments: Vec<(Phase, f64)>,
+    /// What the next host allows; nothing before it has said so.
+    allowance: Allowance,
     /// Job control has stopped the process.
     pub stopped: bool,
 }
@@ -136,6 +138,10 @@ impl Onward {
             syncing: None,
             bytes: 0,
             moments: Vec::new(),
+            allowance: Allowance {
+                mappings: 0,
+                threads: 0,
+            },
             stopped: false,
         };
         onward.phase(Phase::Admit);
@@ -186,7 +192,10 @@ impl Onward {
                 let bytes = resident_bytes;
                 (MoveEvent::Came { bytes }, unexpected)
             }
-            ToHome::Prepared => (MoveEvent::Prepared, unexpected),
+            ToHome::Prepared { allowance } => {
+                self.allowance = allowance;
+                (MoveEvent::Prepared, unexpected)
+            }
             ToHome::Ready { bytes } => {
                 self.bytes = bytes;
                 (MoveEvent::Ready, unexpected)
@@ -245,6 +254,7 @@ impl Onward {
             server_name: self.slot.server_name.clone(),
             node: self.slot.node.clone(),
             epoch: self.slot.epoch,
+            allowance: self.allowance,
         };
         old.queue(&onward, &[])?;
         old.calls.flush()?;
@@ -411,19 +421,25 @@ impl Homeward {
         self.image.is_some()
     }
 
+    /// How much there is to be done, in mappings and threads.
+    #[must_use]
+    pub(crate) fn pieces(&self) -> usize {
+        self.image.as_ref().map_or(0, pieces)
+    }
+
     /// Takes a piece of the image or pages.
     ///
     /// # Errors
     /// The image is not sound, or home's kernel refuses it.
     pub(crate) fn frame(
         &mut self,
-        server: &mut Server,
+        (server, connections): (&mut Server, &mut Connections),
         original: &Original,
         held: &mut Vec<HeldSignal>,
         frame: &Frame,
     ) -> Result<()> {
         if frame.kind == Kind::Image {
-            return self.image_piece(server, original, held, &frame.payload);
+            return self.image_piece((server, connections), original, held, &frame.payload);
         }
         let (head, bytes) = frame
             .payload
@@ -446,7 +462,7 @@ impl Homeward {
 
     fn image_piece(
         &mut self,
-        server: &mut Server,
+        (server, connections): (&mut Server, &mut Connections),
         original: &Original,
         held: &mut Vec<HeldSignal>,
         payload: &[u8],
@@ -462,6 +478,17 @@ impl Homeward {
         }
         let (image, _) = message::decode::<ProcessImage>(&self.encoded)?;
         self.encoded = Vec::new();
+        connections.meanwhile(pieces(&image), || self.begin(server, original, held, image))
+    }
+
+    /// The whole image is here.
+    fn begin(
+        &mut self,
+        server: &mut Server,
+        original: &Original,
+        held: &mut Vec<HeldSignal>,
+        image: ProcessImage,
+    ) -> Result<()> {
         homeward::check_image(&image, original, server)?;
         // This is the last moment at which its guest can go on.
         let needed = room::mappings_for_return(&image, &server.attic);
@@ -515,6 +542,10 @@ impl Homeward {
     }
 }
 
+fn pieces(image: &ProcessImage) -> usize {
+    image.mappings.len() + image.guards.len() + image.threads.len()
+}
+
 /// Adds a piece to an image; true when it is whole.
 fn add_piece(encoded: &mut Vec<u8>, payload: &[u8]) -> Result<bool> {
     let (head, piece) = payload
@@ -546,7 +577,7 @@ fn wait_for_clock(image: &ProcessImage, lease: Option<Duration>) {
     }
     if !behind.is_zero() {
         // Trap: a-clock-steps-back
-        std::thread::sleep(behind.min(longest));
+        pulse::sleep(behind.min(longest));
     }
 }
 

@@ -10,12 +10,13 @@ use crate::journal::Journal;
 use crate::room::{self, Reserve, Room, RoomError};
 use crate::seize::{SeizeError, Seized};
 use crate::subject::{Subject, SubjectError};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_calls::GuestMemory;
 use whim_image::capture::{CaptureError, CaptureOptions, Captured, InFlight};
 use whim_image::freeze::{FreezeError, Frozen};
-use whim_image::maps::MapEntry;
+use whim_image::maps::{self, MapEntry};
 use whim_image::sharing::Alone;
 use whim_image::stay::{
     Policy, SharedFile, StayReason, frozen_reason, has_own_time, mapping_reasons,
@@ -24,10 +25,10 @@ use whim_image::stay::{
 use whim_journey::commit::{Action, Event as MoveEvent, Limits, Move};
 use whim_journey::frame::Kind;
 use whim_journey::job::{Event, Phase};
-use whim_journey::message::{ToGuest, ToHome, WireDirection, WireRegion, WireReturned};
+use whim_journey::message::{Allowance, ToGuest, ToHome, WireDirection, WireRegion, WireReturned};
 use whim_model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
 use whim_sys::watched::WatchedFiles;
-use whim_sys::{crash, pagemap, process_vm};
+use whim_sys::{crash, pagemap, process_vm, pulse};
 
 /// How long the host may take to build what it needs before the freeze.
 const PREPARE_WITHIN: Duration = Duration::from_secs(20);
@@ -109,6 +110,15 @@ struct Carried {
     pages: u64,
 }
 
+/// What was taken of the frozen process.
+struct Taken {
+    image: ProcessImage,
+    locks_future: bool,
+    continuations: Vec<Continuation>,
+    /// The pages that travel, and whether those that are zero need not.
+    runs: Vec<(pagemap::Run, bool)>,
+}
+
 /// Memory of the original, from which the shapes of calls in flight are read.
 struct HomeMemory<'a> {
     pid: i32,
@@ -124,7 +134,9 @@ impl GuestMemory for HomeMemory<'_> {
         let mut at = address;
         let end = address.saturating_add(length);
         while at < end {
-            let Some(mapping) = self.mappings.iter().find(|mapping| mapping.contains(at)) else {
+            let index = self.mappings.partition_point(|mapping| mapping.end <= at);
+            let at_it = self.mappings.get(index);
+            let Some(mapping) = at_it.filter(|mapping| mapping.contains(at)) else {
                 return false;
             };
             if !mapping.protection.writable() {
@@ -156,6 +168,8 @@ pub(crate) struct Outward<'a> {
     pub room: Option<Room>,
     /// Its times are counted from `begun`.
     pub going: Move,
+    /// What the host allows, once it has said so.
+    pub allowance: Option<Allowance>,
 }
 
 /// A move that begins, with the limits at which it is given up.
@@ -186,6 +200,7 @@ impl Outward<'_> {
         mut taken: Seized,
     ) -> Result<Departed, OutwardError> {
         let ranges = current_ranges(self.pid)?;
+        let pieces = self.count(ranges.len(), &connections.node)?;
         let total: u64 = ranges.iter().map(|range| range.len()).sum();
         let reserved =
             crate::attic::choose_reserved(&ranges, total).ok_or(OutwardError::NoRange)?;
@@ -193,12 +208,18 @@ impl Outward<'_> {
         crash::point("before-freeze");
         self.phase(Phase::Freeze);
         let frozen_at = Instant::now();
-        let mut frozen = Seized::freeze(taken.threads, self.pid, self.holding)?;
+        let threads = taken.threads;
+        let mut frozen =
+            connections.meanwhile(pieces, || Seized::freeze(threads, self.pid, self.holding))?;
         // On an error the process is let go as it is, because nothing may be made in a process that is not
         // ours.
         self.subject.check()?;
         crash::point("identity-checked");
-        match self.carry(&mut frozen, connections, (&mut taken.files, reserved)) {
+        match self.carry(
+            &mut frozen,
+            connections,
+            (&mut taken.files, reserved, pieces),
+        ) {
             Ok(carried) => Ok(Departed {
                 frozen,
                 files: taken.files,
@@ -217,6 +238,31 @@ impl Outward<'_> {
                 Err(error)
             }
         }
+    }
+
+    /// How many mappings and threads it has, if this node and the host allow so many.
+    fn count(&self, mappings: usize, node: &str) -> Result<usize, OutwardError> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid));
+        let threads = threads.map_or(1, Iterator::count);
+        let node = node.to_owned();
+        let reason = match self.allowance {
+            _ if mappings > maps::allowed() => StayReason::TooManyMappings {
+                has: mappings,
+                limit: maps::allowed(),
+            },
+            Some(allowance) if mappings as u64 > allowance.mappings => StayReason::MappingsThere {
+                has: mappings,
+                node,
+                limit: allowance.mappings,
+            },
+            Some(allowance) if threads as u64 > allowance.threads => StayReason::ThreadsThere {
+                has: threads,
+                node,
+                limit: allowance.threads,
+            },
+            _ => return Ok(mappings + threads),
+        };
+        Err(OutwardError::Stay(reason))
     }
 
     /// Takes hold of the process, and has the host prepare for it.
@@ -239,9 +285,15 @@ impl Outward<'_> {
             Ok((connections, answer))
         })?;
         let (connections, answer) = heard?;
+        let mut allowance = None;
         self.heard(answer, Action::Send, |said| {
-            matches!(said, ToHome::Prepared).then_some(MoveEvent::Prepared)
+            let ToHome::Prepared { allowance: told } = said else {
+                return None;
+            };
+            allowance = Some(*told);
+            Some(MoveEvent::Prepared)
         })?;
+        self.allowance = allowance;
         Ok((taken, connections))
     }
 
@@ -249,7 +301,7 @@ impl Outward<'_> {
         &mut self,
         frozen: &mut Frozen,
         connections: &mut Connections,
-        (files, reserved): (&mut WatchedFiles, Range),
+        (files, reserved, pieces): (&mut WatchedFiles, Range, usize),
     ) -> Result<Carried, OutwardError> {
         // This comes first, because what we do to its memory is done to that of all processes which share it.
         if let Some(reason) = self.alone.no_longer() {
@@ -259,32 +311,16 @@ impl Outward<'_> {
             return Err(OutwardError::Stay(reason));
         }
         self.phase(Phase::Capture);
-        let options = CaptureOptions {
-            reserved,
-            begins_in_guest: &begins_in_guest,
-            with_pending: false,
-        };
-        let captured = frozen.capture(&options)?;
-        self.look_again(&captured, files)?;
-        // Trap: no-room-for-the-deputy
-        self.room = Some(room::make(self.pid, captured.entries.len(), self.journal)?);
-        let locks_future = captured.locks_future;
-        let mut image = captured.image;
-        for call in &captured.in_flight {
-            // By this number the guest resolves where the outputs of the call go.
-            let mut threads = image.threads.iter_mut();
-            if let Some(thread) = threads.find(|thread| thread.tid == call.tid) {
-                thread.registers.orig_rax = call.original_number;
-            }
-        }
-        let continuations = captured
-            .in_flight
-            .into_iter()
-            .map(|call| continuation(call, &image))
-            .collect();
+        let taken = connections.meanwhile(pieces, || self.take(frozen, (files, reserved)))?;
+        let Taken {
+            image,
+            locks_future,
+            continuations,
+            runs,
+        } = taken;
         self.phase(Phase::Transfer);
         connections.send_image(&image, STALL_MAX)?;
-        let (bytes, pages) = self.send_pages(&image, connections)?;
+        let (bytes, pages) = self.send_pages(runs, connections)?;
         crash::point("pages-sent");
         connections.send(&ToGuest::Complete { clocks: clocks() }, STALL_MAX)?;
         self.phase(Phase::Rebuild);
@@ -299,6 +335,83 @@ impl Outward<'_> {
             bytes,
             pages,
         })
+    }
+
+    /// Takes the image of the frozen process, and makes room for what follows its departure.
+    fn take(
+        &mut self,
+        frozen: &mut Frozen,
+        (files, reserved): (&mut WatchedFiles, Range),
+    ) -> Result<Taken, OutwardError> {
+        let options = CaptureOptions {
+            reserved,
+            begins_in_guest: &begins_in_guest,
+            with_pending: false,
+        };
+        let captured = frozen.capture(&options)?;
+        self.look_again(&captured, files)?;
+        // Trap: no-room-for-the-deputy
+        self.room = Some(room::make(self.pid, captured.entries.len(), self.journal)?);
+        let mut image = captured.image;
+        let calls = captured.in_flight.iter();
+        // By this number the guest resolves where the outputs of the call go.
+        let numbers: HashMap<i32, u64> =
+            calls.map(|call| (call.tid, call.original_number)).collect();
+        for thread in &mut image.threads {
+            if let Some(number) = numbers.get(&thread.tid) {
+                thread.registers.orig_rax = *number;
+            }
+        }
+        let memory = HomeMemory {
+            pid: image.pid,
+            mappings: &image.mappings,
+        };
+        let context = whim_calls::Context {
+            pid: image.pid,
+            threads: image.threads.iter().map(|thread| thread.tid).collect(),
+            reserved: (image.reserved.start, image.reserved.end),
+        };
+        let calls = captured.in_flight.into_iter();
+        let continuations = calls
+            .map(|call| {
+                pulse::advance();
+                continuation(call, &context, &memory)
+            })
+            .collect();
+        let runs = self.runs(&image)?;
+        Ok(Taken {
+            image,
+            locks_future: captured.locks_future,
+            continuations,
+            runs,
+        })
+    }
+
+    /// The pages that travel, ascending, and whether those that are zero need not.
+    fn runs(&self, image: &ProcessImage) -> Result<Vec<(pagemap::Run, bool)>, OutwardError> {
+        let unreadable = |address| {
+            move |error: std::io::Error| OutwardError::Memory {
+                address,
+                errno: nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)),
+            }
+        };
+        let scanner = pagemap::Pagemap::open(self.pid).map_err(unreadable(0))?;
+        let mut runs = Vec::new();
+        for mapping in &image.mappings {
+            if matches!(mapping.backing, Backing::Kernel { .. }) {
+                continue;
+            }
+            pulse::advance();
+            let elide = mapping.backing == Backing::Anonymous;
+            let found = scanner
+                .runs(mapping.start, mapping.end)
+                .map_err(unreadable(mapping.start))?;
+            let private = found
+                .into_iter()
+                .filter(|run| run.kind == pagemap::Kind::Private);
+            runs.extend(private.map(|run| (run, elide)));
+        }
+        Ok(runs)
     }
 
     /// Goes from the journal's entry to the guest's start. In between it is in doubt which of the two runs.
@@ -401,30 +514,9 @@ impl Outward<'_> {
 
     fn send_pages(
         &mut self,
-        image: &ProcessImage,
+        runs: Vec<(pagemap::Run, bool)>,
         connections: &mut Connections,
     ) -> Result<(u64, u64), OutwardError> {
-        let memory = |address| {
-            move |error: std::io::Error| OutwardError::Memory {
-                address,
-                errno: nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)),
-            }
-        };
-        let scanner = pagemap::Pagemap::open(self.pid).map_err(memory(0))?;
-        let mut runs = Vec::new();
-        for mapping in &image.mappings {
-            if matches!(mapping.backing, Backing::Kernel { .. }) {
-                continue;
-            }
-            let elide = mapping.backing == Backing::Anonymous;
-            let found = scanner
-                .runs(mapping.start, mapping.end)
-                .map_err(memory(mapping.start))?;
-            let private = found
-                .into_iter()
-                .filter(|run| run.kind == pagemap::Kind::Private);
-            runs.extend(private.map(|run| (run, elide)));
-        }
         let of = runs.iter().map(|(run, _)| run.len()).sum();
         let (mut sent, mut looked, mut told) = (0, 0, 0);
         let mut buffer = vec![0; PAGES_IN_FRAME];
@@ -437,6 +529,8 @@ impl Outward<'_> {
                 sent += send_nonzero(connections, at, &buffer[..length], elide)?;
                 at += length as u64;
                 looked += length as u64;
+                // Pages that are all zero do not travel, and so say nothing of us.
+                connections.beat()?;
             }
             if looked - told >= PROGRESS_STEP {
                 told = looked;
@@ -523,22 +617,17 @@ fn send_nonzero(
 }
 
 fn current_ranges(pid: i32) -> Result<Vec<Range>, OutwardError> {
-    let entries: Vec<MapEntry> = whim_image::maps::read(pid).map_err(FreezeError::from)?;
+    let entries: Vec<MapEntry> = maps::read(pid).map_err(FreezeError::from)?;
     Ok(entries.iter().map(|entry| entry.range).collect())
 }
 
 /// Makes what the deputy needs to go on with a call. The regions are those of the call as the program made
 /// it, whatever is left to be done, so that guest and home mean the same buffers.
-fn continuation(call: InFlight, image: &ProcessImage) -> Continuation {
-    let memory = HomeMemory {
-        pid: image.pid,
-        mappings: &image.mappings,
-    };
-    let context = whim_calls::Context {
-        pid: image.pid,
-        threads: image.threads.iter().map(|thread| thread.tid).collect(),
-        reserved: (image.reserved.start, image.reserved.end),
-    };
+fn continuation(
+    call: InFlight,
+    context: &whim_calls::Context,
+    memory: &HomeMemory<'_>,
+) -> Continuation {
     let original = whim_model::Syscall {
         number: call.original_number,
         args: call.original_args,
@@ -550,9 +639,9 @@ fn continuation(call: InFlight, image: &ProcessImage) -> Continuation {
         tail: Vec::new(),
         may_block: true,
     };
-    let decision = whim_calls::resolve(&original, &context, &memory);
+    let decision = whim_calls::resolve(&original, context, memory);
     let whim_calls::Decision::Forward(forward) = decision else {
-        made.regions.extend(rest_of_sleep(&original, &memory));
+        made.regions.extend(rest_of_sleep(&original, memory));
         return made;
     };
     if made.call.number == original.number {

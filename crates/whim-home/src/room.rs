@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit};
 use std::fs::File;
 use thiserror::Error;
+use whim_image::maps;
 use whim_journey::job::Event;
 use whim_model::{Backing, ProcessImage};
 use whim_sys::crash;
@@ -20,7 +21,7 @@ use whim_sys::resident::Deck;
 /// Descriptors that the conversion has open at one time, and some to spare.
 const NEEDED: u64 = 4;
 /// Mappings that the conversion adds for a moment, at most; on the way home the deputy has no more of its own.
-const MAPPINGS_NEEDED: u64 = 64;
+const MAPPINGS_NEEDED: u64 = maps::SPARE as u64;
 /// The value of vm.overcommit_memory with which even a mapping without a reservation counts.
 const OVERCOMMIT_NEVER: u64 = 2;
 /// Our own descriptors: those of a deputy and of the loop that serves it.

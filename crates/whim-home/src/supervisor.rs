@@ -9,6 +9,7 @@ use crate::holding::Holding;
 use crate::identity::{Identity, durations};
 use crate::journal::Journal;
 use crate::outward::{Departed, Outward, OutwardError, departure};
+use crate::server::Server;
 use crate::subject::Subject;
 use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -20,7 +21,7 @@ use whim_image::freeze::{FreezeError, FreezeLimits};
 use whim_image::sharing::Alone;
 use whim_journey::job::{Command, Event, HomeJob, MoveReport, Phase, Slot, Status};
 use whim_net::Credentials;
-use whim_sys::{crash, inherited};
+use whim_sys::{crash, inherited, pulse};
 
 /// A supervisor is told to send its process away right after its start. If that does not happen, the daemon
 /// has died in between, and the supervisor ends; a later move begins with a new one.
@@ -273,6 +274,7 @@ fn depart(
         holding,
         room: None,
         going: departure(begun, identity.lease),
+        allowance: None,
     };
     let (journey, credentials) = (identity.job.journey.clone(), identity.credentials.clone());
     let (target, lease) = (slot.clone(), identity.lease);
@@ -307,13 +309,19 @@ fn settle(
     connections.queue(&whim_journey::message::ToGuest::Acknowledged, &[])?;
     connections.calls.flush()?;
     reserve.for_conversion();
-    let mut server = convert(departed.frozen, &original)?;
-    if let Some(room) = departed.room {
-        room.converted();
-    }
-    for continuation in departed.continuations {
-        server.continue_in_flight(continuation)?;
-    }
+    let (frozen, room) = (departed.frozen, departed.room);
+    let continuations = departed.continuations;
+    let server = connections.meanwhile(original.pieces(), || -> Result<Server> {
+        let mut server = convert(frozen, &original)?;
+        if let Some(room) = room {
+            room.converted();
+        }
+        for continuation in continuations {
+            server.continue_in_flight(continuation)?;
+            pulse::advance();
+        }
+        Ok(server)
+    })?;
     Ok(Away::new(
         server,
         connections,

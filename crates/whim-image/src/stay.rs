@@ -77,8 +77,24 @@ pub enum StayReason {
     Stopped,
     #[error("Its main thread has ended while others run on")]
     LeaderEnded,
-    #[error("It has more than {0} threads")]
-    TooManyThreads(usize),
+    #[error("It has {has} threads; {limit} at most can move")]
+    TooManyThreads { has: usize, limit: usize },
+    #[error(
+        "It has {has} mappings; this node's kernel lets processes move that have {limit} at most (vm.max_map_count)"
+    )]
+    TooManyMappings { has: usize, limit: usize },
+    #[error("It has {has} threads; node {node} allows a guest {limit}")]
+    ThreadsThere {
+        has: usize,
+        node: String,
+        limit: u64,
+    },
+    #[error("It has {has} mappings; node {node} allows a guest {limit} (vm.max_map_count there)")]
+    MappingsThere {
+        has: usize,
+        node: String,
+        limit: u64,
+    },
     #[error("It has more than {0} open descriptors")]
     TooManyDescriptors(usize),
     #[error("It has installed a seccomp filter of its own")]
@@ -475,6 +491,10 @@ pub fn mapping_reasons(
     policy: &Policy,
 ) -> Vec<StayReason> {
     let mut found = Vec::new();
+    let (has, limit) = (entries.len(), maps::allowed());
+    if has > limit {
+        found.push(StayReason::TooManyMappings { has, limit });
+    }
     for entry in entries {
         let special = flags.of(entry.range);
         let reason = special_reason(entry, special).or_else(|| {

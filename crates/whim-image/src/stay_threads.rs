@@ -7,7 +7,10 @@ use whim_sys::foreign::{self, Resource};
 /// Reasons that lie in its threads.
 pub(crate) fn reasons(pid: i32, threads: &[i32], policy: &Policy, found: &mut Vec<StayReason>) {
     if threads.len() > policy.threads_max {
-        found.push(StayReason::TooManyThreads(policy.threads_max));
+        found.push(StayReason::TooManyThreads {
+            has: threads.len(),
+            limit: policy.threads_max,
+        });
         return;
     }
     let shared = [

@@ -170,6 +170,14 @@ pub struct ClockPair {
     pub home: Clocks,
 }
 
+/// What a host's kernel, groups and limits allow one guest, besides memory. It is asked before a process is
+/// frozen: one that has more stays where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Allowance {
+    pub mappings: u64,
+    pub threads: u64,
+}
+
 /// Messages of the guest supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToHome {
@@ -177,7 +185,9 @@ pub enum ToHome {
     Pong {
         clocks: Clocks,
     },
-    Prepared,
+    Prepared {
+        allowance: Allowance,
+    },
     /// The process is rebuilt, from an image and this many bytes of pages.
     Ready {
         bytes: u64,
@@ -341,6 +351,8 @@ pub enum ToGuest {
         server_name: String,
         node: String,
         epoch: u32,
+        /// What that host allows: a guest that has more goes on where it is.
+        allowance: Allowance,
     },
     /// The move failed before its commit: go on.
     Resume,

@@ -22,6 +22,10 @@ pub const RECALL_BYTES_MIN: u64 = 256 << 10;
 /// Time that a return has in addition to a lease, because it begins by stopping the threads and
 /// capturing their state.
 pub const RECALL_GRACE: Duration = Duration::from_secs(1);
+/// The same for each mapping and each thread with which the process has left: tens of thousands of mappings, or
+/// thousands of threads, take seconds on a crowded machine.
+pub const RECALL_PER_MAPPING: Duration = Duration::from_micros(50);
+pub const RECALL_PER_THREAD: Duration = Duration::from_millis(1);
 /// Used in place of the lease where there is none.
 pub const RECALL_UNLEASED: Duration = Duration::from_secs(30);
 
@@ -82,6 +86,17 @@ impl Recall {
             is_removed: false,
             is_cut: false,
         }
+    }
+
+    /// For a process with so much to be captured when it left. (What its host says that it has now is no
+    /// reason to wait.)
+    #[must_use]
+    pub fn of_size(mut self, mappings: usize, threads: usize) -> Self {
+        let times = |each: Duration, count: usize| {
+            each.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX))
+        };
+        self.limit += times(RECALL_PER_MAPPING, mappings) + times(RECALL_PER_THREAD, threads);
+        self
     }
 
     /// Handles an event.
@@ -291,6 +306,17 @@ mod tests {
         recall.handle(at(90_001), Event::Left);
         assert_eq!(recall.handle(at(900_000), Event::Tick), None);
         assert!(recall.may_execute());
+    }
+
+    #[test]
+    fn who_has_more_to_be_captured_has_more_time() {
+        let lease = Duration::from_secs(2);
+        let mut recall = Recall::new(Some(lease)).of_size(60_000, 1000);
+        recall.handle(Duration::ZERO, Event::Called);
+        let limit = lease + RECALL_GRACE + Duration::from_secs(4);
+        assert_eq!(recall.handle(limit, Event::Tick), None);
+        let late = limit + Duration::from_millis(1);
+        assert!(recall.handle(late, Event::Tick).is_some());
     }
 
     #[test]

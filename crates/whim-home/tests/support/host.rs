@@ -14,7 +14,8 @@ use whim_home::connections::clocks;
 use whim_journey::frame::{Frame, Kind};
 use whim_journey::job::{self, Event, HomeJob, Slot};
 use whim_journey::message::{
-    self, CallRequest, ChannelRole, Hello, ToGuest, ToHome, WireDirection, WireRegion, WireReturned,
+    self, Allowance, CallRequest, ChannelRole, Hello, ToGuest, ToHome, WireDirection, WireRegion,
+    WireReturned,
 };
 use whim_model::{CpuTime, ProcessImage};
 use whim_net::name::{ClusterName, Subject, journey_server_name};
@@ -335,6 +336,8 @@ pub(crate) struct Host {
     /// Home has said that the guest goes on here.
     pub resumed: bool,
     pub over: bool,
+    /// What it says that it allows.
+    pub allowance: Allowance,
 }
 
 impl Host {
@@ -368,6 +371,10 @@ impl Host {
             insists: false,
             resumed: false,
             over: false,
+            allowance: Allowance {
+                mappings: u64::MAX,
+                threads: u64::MAX,
+            },
         }
     }
 
@@ -587,7 +594,10 @@ impl Host {
     fn message(&mut self, message: &ToGuest) {
         match message {
             ToGuest::Ping => self.say(&ToHome::Pong { clocks: clocks() }, &[]),
-            ToGuest::Prepare { .. } => self.say(&ToHome::Prepared, &[]),
+            ToGuest::Prepare { .. } => {
+                let allowance = self.allowance;
+                self.say(&ToHome::Prepared { allowance }, &[]);
+            }
             ToGuest::Complete { .. } => {
                 let pages = self.luggage.contents.iter();
                 let bytes = pages.map(|pages| pages.len() as u64 - 8).sum();
