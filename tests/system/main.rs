@@ -46,6 +46,7 @@ mod losses;
 mod ltp;
 mod machines;
 mod machines_users;
+mod many;
 mod matrix;
 mod membership;
 mod memory;
@@ -113,6 +114,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(losses::cases());
     cases.extend(ltp::cases());
     cases.extend(breaks::cases());
+    cases.extend(many::cases());
     cases.extend(matrix::cases());
     cases.extend(schedules::cases());
     cases.extend(secrets::cases());
