@@ -4,15 +4,14 @@
 //! Each program runs once at home and once with the process that does the test moved to another
 //! node before it begins. What it prints of passes, failures and skips has to be the same.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use whim_system_tests::cluster::Moved;
-use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, guest};
+use whim_system_tests::{Case, Cluster, Context, Result, Talk, guest};
+
+use crate::suites::{self, Compared, Outcome, Suite};
 
 /// Programs that run at the same time: most of them wait most of the time.
 const WORKERS: usize = 3;
@@ -54,10 +53,6 @@ disks, mounts, hugepages, control groups or shared memory between their processe
 the machine's clock.
 
 ";
-/// Rights over the whole machine that no test gets: its clock is that of everybody here.
-const WITHOUT: &str = "-sys_time,-sys_boot,-sys_module,-sys_rawio,-syslog";
-/// Names on a line of the list.
-const ON_A_LINE: usize = 6;
 /// What it says then.
 const UNCOUNTED: &str = "haven't reported results";
 const VERDICTS: &[&str] = &["TPASS", "TFAIL", "TBROK", "TCONF", "TWARN"];
@@ -70,25 +65,6 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![Case::in_lab("ltp::full::calls", 2, move |cluster| {
         run_all(cluster, &directory)
     })]
-}
-
-/// How one program did.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Outcome {
-    Passes,
-    /// It finds nothing that it could test on this machine.
-    NotHere,
-    /// It fails in the same way without a move.
-    FailsAtHome(String),
-    /// Two runs at home differ already.
-    Unsteady,
-    /// The preloaded library costs it the counts of its children, and it gives up before its end.
-    BreaksOff,
-    /// It does not end in time at home either.
-    TooLong,
-    /// It was not moved: why.
-    Stays(String),
-    Defect(String),
 }
 
 #[derive(Debug)]
@@ -113,7 +89,6 @@ fn wanted_calls() -> Result<Vec<String>> {
 }
 
 fn programs(directory: &Path) -> Result<Vec<Program>> {
-    let only = std::env::var("WHIM_CASES").unwrap_or_default();
     let calls = wanted_calls()?;
     let mut found = Vec::new();
     for call in calls {
@@ -128,7 +103,7 @@ fn programs(directory: &Path) -> Result<Vec<Program>> {
             };
             let source = fs::read_to_string(place.join(format!("{name}.c"))).unwrap_or_default();
             let unwanted = UNWANTED.iter().any(|word| source.contains(word));
-            if source.is_empty() || unwanted || !name.contains(&only) {
+            if source.is_empty() || unwanted || !suites::is_wanted(name) {
                 continue;
             }
             found.push(Program {
@@ -138,90 +113,27 @@ fn programs(directory: &Path) -> Result<Vec<Program>> {
             });
         }
     }
-    // `WHIM_LTP_FROM=NAME` goes on where a run was broken off.
-    let from = std::env::var("WHIM_LTP_FROM").unwrap_or_default();
-    found.retain(|program: &Program| program.name >= from);
-    found.sort_by(|left, right| left.name.cmp(&right.name));
+    found.sort_by(|left: &Program, right| left.name.cmp(&right.name));
     Ok(found)
 }
 
 fn run_all(cluster: &Cluster, directory: &Path) -> Result<()> {
     let shim = guest::c_with("ltp_shim", &["-shared", "-fPIC", "-ldl"])?;
-    let programs = programs(directory)?;
-    ensure!(!programs.is_empty(), "There are no programs");
-    let next = AtomicUsize::new(0);
-    let outcomes = Mutex::new(BTreeMap::new());
-    std::thread::scope(|scope| {
-        for _ in 0..WORKERS {
-            scope.spawn(|| {
-                while let Some(program) = programs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let outcome = judge(cluster, &shim, program)
-                        .unwrap_or_else(|error| Outcome::Defect(format!("{error:#}")));
-                    println!("{}: {outcome:?}", program.name);
-                    if let Ok(mut outcomes) = outcomes.lock() {
-                        outcomes.insert(program.name.clone(), outcome);
-                    }
-                }
-            });
-        }
-    });
-    let outcomes = outcomes.into_inner().unwrap_or_default();
-    let defects: Vec<&String> = outcomes
-        .iter()
-        .filter(|(_, outcome)| matches!(outcome, Outcome::Defect(_)))
-        .map(|(name, _)| name)
+    let programs = programs(directory)?.into_iter();
+    let programs: Vec<_> = programs
+        .map(|program| (program.name.clone(), program))
         .collect();
-    let report = report(&outcomes);
-    println!("{report}");
-    if let Some(path) = std::env::var_os("WHIM_LTP_FILE") {
-        fs::write(path, format!("{HEAD}{report}"))?;
-    }
-    ensure!(defects.is_empty(), "Defects: {defects:?}");
-    Ok(())
-}
-
-/// The lists, in the form of docs/ltp.md.
-fn report(outcomes: &BTreeMap<String, Outcome>) -> String {
-    type Test = fn(&Outcome) -> bool;
-    let kinds: [(&str, Test); 8] = [
-        ("Pass at home and away", |outcome| {
-            *outcome == Outcome::Passes
-        }),
-        ("Test nothing on this machine", |outcome| {
-            *outcome == Outcome::NotHere
-        }),
-        ("Fail at home as well", |outcome| {
-            matches!(outcome, Outcome::FailsAtHome(_))
-        }),
-        ("Differ from run to run at home", |outcome| {
-            *outcome == Outcome::Unsteady
-        }),
-        ("Break off early, at home and away alike", |outcome| {
-            *outcome == Outcome::BreaksOff
-        }),
-        ("Take too long at home", |outcome| {
-            *outcome == Outcome::TooLong
-        }),
-        ("Stay at home", |outcome| {
-            matches!(outcome, Outcome::Stays(_))
-        }),
-        ("Defects", |outcome| matches!(outcome, Outcome::Defect(_))),
-    ];
-    let mut text = String::new();
-    for (title, test) in kinds {
-        let names: Vec<&str> = outcomes
-            .iter()
-            .filter(|(_, outcome)| test(outcome))
-            .map(|(name, _)| name.as_str())
-            .collect();
-        text += &format!("## {title}: {}\n", names.len());
-        for (index, name) in names.iter().enumerate() {
-            text += if index % ON_A_LINE == 0 { "\n" } else { " " };
-            text += name;
-        }
-        text += if names.is_empty() { "\n" } else { "\n\n" };
-    }
-    text.trim_end().to_owned() + "\n"
+    let suite = Suite {
+        head: HEAD.to_owned(),
+        file: "WHIM_LTP_FILE",
+        reasons: false,
+    };
+    suites::judge_all(
+        &suite,
+        &[cluster; WORKERS],
+        &programs,
+        |cluster, program| judge(cluster, &shim, program),
+    )
 }
 
 /// What a program prints of its results, and why it was not moved.
@@ -232,25 +144,22 @@ struct Told {
 }
 
 fn judge(cluster: &Cluster, shim: &Path, program: &Program) -> Result<Outcome> {
-    let Ok(mut home) = run(cluster, shim, program, false) else {
-        return Ok(Outcome::TooLong);
+    let mut stays = None;
+    let at_home = || Ok(run(cluster, shim, program, false)?.results);
+    let compared = suites::compare(at_home, || {
+        let told = run(cluster, shim, program, true)?;
+        stays = told.stays;
+        Ok(told.results)
+    })?;
+    let results = match compared {
+        Compared::Same(results) => results,
+        Compared::Differs(how) => return Ok(Outcome::Defect(how)),
+        Compared::Unsteady => return Ok(Outcome::Unsteady),
+        Compared::TooLong => return Ok(Outcome::TooLong),
     };
-    let mut away = run(cluster, shim, program, true)?;
-    if home.results != away.results {
-        // Once more: many of them depend on time, or on what others do.
-        let again = run(cluster, shim, program, false)?;
-        if again.results != home.results && again.results != away.results {
-            return Ok(Outcome::Unsteady);
-        }
-        home = again;
-        away = run(cluster, shim, program, true)?;
-    }
-    if home.results != away.results {
-        return Ok(Outcome::Defect(difference(&home.results, &away.results)));
-    }
-    let has = |kind: &str| home.results.iter().find(|line| line.contains(kind));
+    let has = |kind: &str| results.iter().find(|line| line.contains(kind));
     let failures = || {
-        let mut lines = home.results.iter();
+        let mut lines = results.iter();
         lines.find(|line| {
             line.contains("TFAIL") || line.contains("TBROK") && !line.contains(UNCOUNTED)
         })
@@ -264,30 +173,16 @@ fn judge(cluster: &Cluster, shim: &Path, program: &Program) -> Result<Outcome> {
     if has("TPASS").is_none() {
         return Ok(Outcome::NotHere);
     }
-    Ok(away.stays.map_or(Outcome::Passes, Outcome::Stays))
-}
-
-fn difference(home: &[String], away: &[String]) -> String {
-    let missing = home.iter().filter(|line| !away.contains(line)).take(4);
-    let added = away.iter().filter(|line| !home.contains(line)).take(4);
-    format!(
-        "only at home {:?}, only away {:?}",
-        missing.collect::<Vec<_>>(),
-        added.collect::<Vec<_>>()
-    )
+    Ok(stays.map_or(Outcome::Passes, Outcome::Stays))
 }
 
 fn run(cluster: &Cluster, shim: &Path, program: &Program, moves: bool) -> Result<Told> {
     // Not for our own programs: only what they start loads it.
-    let mut words = vec![
-        "setpriv".to_owned(),
-        format!("--bounding-set={WITHOUT}"),
-        format!("--inh-caps={WITHOUT}"),
-        "env".to_owned(),
+    let mut words = suites::confined(&[
         format!("LD_PRELOAD={}", shim.display()),
         "LTP_COLORIZE_OUTPUT=0".to_owned(),
         "LTP_TIMEOUT_MUL=3".to_owned(),
-    ];
+    ]);
     if program.old {
         words.push("WHIM_LTP_OLD=1".to_owned());
     }

@@ -63,15 +63,18 @@ mod removal;
 mod rights;
 mod schedules;
 mod secrets;
+mod selftests;
 mod sensing;
 mod simulations;
 mod slurm;
 mod stay;
 mod stops;
+mod suites;
 mod terminals;
 mod threads;
 mod unit;
 mod unprivileged;
+mod zdtm;
 
 use std::process::ExitCode;
 
@@ -118,6 +121,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(matrix::cases());
     cases.extend(schedules::cases());
     cases.extend(secrets::cases());
+    cases.extend(selftests::cases());
     cases.extend(sensing::cases());
     cases.extend(simulations::cases());
     cases.extend(membership::cases());
@@ -150,6 +154,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(terminals::cases()?);
     cases.extend(threads::cases());
     cases.extend(unprivileged::cases()?);
+    cases.extend(zdtm::cases());
     cases.extend(bench::cases());
     Ok(cases)
 }

@@ -10,10 +10,10 @@ mod dist;
 mod durations;
 mod full;
 mod fuzz;
-mod ltp;
 mod pictures;
 mod process;
 mod soundness;
+mod suites;
 mod system;
 mod tally;
 mod tidy;
@@ -25,6 +25,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 use crate::full::Part;
+use crate::suites::{Suite, Wish};
 use crate::system::Selection;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
@@ -48,8 +49,15 @@ Usage: cargo xtask TASK
   traps [--write] [NAME...]
                      takes cures out of a copy of the sources, and looks whether the tests of
                      tests/traps.toml fail without; --write writes docs/traps.md
-  ltp DIR [--write]  the Linux Test Project's tests of system calls, built in DIR, at home and away;
+  ltp DIR [FILTER | --write]
+                     the Linux Test Project's tests of system calls, built in DIR, at home and away;
                      --write writes docs/ltp.md
+  zdtm DIR [FILTER | --write]
+                     CRIU's static tests, built in DIR/test/zdtm/static, unmoved, away and back;
+                     --write writes docs/zdtm.md
+  selftests [FILTER | --write]
+                     the kernel's own tests of the distribution's package of its source, unmoved,
+                     away and moving; --write writes docs/selftests.md
   pictures [--check] writes docs/pictures, from the policy's code and the simulator; with --check, only
                      looks whether they are as they would be written
   screenshots        runs the page's test in a real browser, and takes its screenshots into docs/pictures
@@ -107,8 +115,9 @@ fn run(words: &[&str]) -> Result<bool> {
         ["conformance", "--check"] => conformance::run(&workspace, true),
         ["attempts", options @ ..] => attempts::run(&workspace, attempts_wish(options)?),
         ["traps", words @ ..] => traps::run(&workspace, words),
-        ["ltp", directory] => ltp::run(&workspace, directory.as_ref(), false),
-        ["ltp", directory, "--write"] => ltp::run(&workspace, directory.as_ref(), true),
+        ["ltp", directory, words @ ..] => suite(&workspace, &suites::LTP, directory, words),
+        ["zdtm", directory, words @ ..] => suite(&workspace, &suites::ZDTM, directory, words),
+        ["selftests", words @ ..] => suites::run_selftests(&workspace, Wish::parse(words)?),
         ["pictures"] => pictures::run(&workspace, false),
         ["pictures", "--check"] => pictures::run(&workspace, true),
         ["screenshots"] => {
@@ -129,6 +138,10 @@ fn run(words: &[&str]) -> Result<bool> {
         }
         _ => bail!("{USAGE}"),
     }
+}
+
+fn suite(workspace: &Workspace, suite: &Suite, directory: &str, words: &[&str]) -> Result<bool> {
+    suites::run(workspace, suite, directory.as_ref(), Wish::parse(words)?)
 }
 
 fn attempts_wish(options: &[&str]) -> Result<attempts::Wish> {

@@ -1,0 +1,332 @@
+//! The static tests of CRIU (zdtm): programs that make something, wait, and then look whether it is as it
+//! was. They are run where somebody has built them: `WHIM_ZDTM_DIR` names the directory of CRIU's sources;
+//! without it there is no such test here.
+//!
+//! Each program runs three times: at home; moved to a second and a third node before it looks; and moved
+//! back from there before it looks. What it finds has to be the same.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use whim_system_tests::process::eventually;
+use whim_system_tests::{Case, Cluster, Context, Result, Talk, guest};
+
+use crate::suites::{self, Account, Mark, Outcome, Suite, shortened};
+
+/// Labs, each of which runs one program at a time: many use the same port, or the same key.
+const WORKERS: usize = 2;
+/// How long a program may take to look.
+const LOOKS: Duration = Duration::from_secs(60);
+/// Whose program it becomes that does not need root.
+const USER: &[&str] = &[
+    "ZDTM_UID=18943",
+    "ZDTM_GID=58467",
+    "ZDTM_GROUPS=27495 48244",
+];
+/// Options that want something else than a name.
+const VALUES: &[(&str, &str, &str)] = &[
+    ("umask00", "mask", "0345"),
+    ("shm-unaligned", "shmem_size", "5000"),
+    ("shm-hugetlb", "shmem_size", "4194304"),
+];
+/// What a program runs in that is only for namespaces of its own.
+const OWN_NAMESPACES: &[&str] = &[
+    "unshare",
+    "--mount",
+    "--net",
+    "--uts",
+    "--ipc",
+    "sh",
+    "-c",
+    "ip link set lo up; exec \"$@\"",
+    "sh",
+];
+
+pub(crate) fn cases() -> Vec<Case> {
+    let Some(directory) = std::env::var_os("WHIM_ZDTM_DIR") else {
+        return Vec::new();
+    };
+    let directory = PathBuf::from(directory);
+    vec![Case::new("zdtm::full::static", move |_| {
+        run_all(&directory)
+    })]
+}
+
+#[derive(Debug)]
+struct Program {
+    name: String,
+    /// Nothing if it could not be built.
+    path: Option<PathBuf>,
+    /// Names of its options.
+    options: Vec<String>,
+    /// It stays root.
+    root: bool,
+    /// It is only for namespaces of its own.
+    alone: bool,
+}
+
+impl Program {
+    fn of(name: &str, source: &str, place: &Path) -> Self {
+        let described = fs::read_to_string(place.join(format!("{name}.desc"))).unwrap_or_default();
+        let declared = source.lines().filter(|line| line.ends_with(", 1);"));
+        let declared = declared.filter_map(|line| line.strip_prefix("TEST_OPTION("));
+        let declared = declared.filter_map(|line| Some(line.split_once(',')?.0));
+        let special = VALUES.iter().filter(|(program, _, _)| *program == name);
+        let mut options: Vec<String> = ["pidfile", "outfile"].map(str::to_owned).into();
+        options.extend(
+            declared
+                .chain(special.map(|value| value.1))
+                .map(str::to_owned),
+        );
+        options.sort();
+        options.dedup();
+        Self {
+            name: name.to_owned(),
+            path: Some(place.join(name)).filter(|path| path.is_file()),
+            options,
+            root: described.contains("suid"),
+            alone: described.contains("'ns") || described.contains("\"ns"),
+        }
+    }
+
+    /// The words that run it in its directory.
+    fn words(&self) -> Vec<String> {
+        let name = &self.name;
+        let mut words = vec![format!("./{name}")];
+        for option in &self.options {
+            let special = VALUES
+                .iter()
+                .find(|(program, known, _)| program == name && known == option);
+            let value = match (option.as_str(), special) {
+                (_, Some((_, _, value))) => (*value).to_owned(),
+                ("pidfile", _) => "pid".to_owned(),
+                ("outfile", _) => "out".to_owned(),
+                _ => format!("{name}.{option}"),
+            };
+            words.push(format!("--{option}={value}"));
+        }
+        words
+    }
+}
+
+fn programs(directory: &Path) -> Result<Vec<(String, Program)>> {
+    let place = directory.join("test/zdtm/static");
+    let mut found = Vec::new();
+    for entry in fs::read_dir(&place).with_context(|| place.display().to_string())? {
+        let path = entry?.path();
+        let stem = path.file_stem().and_then(|stem| stem.to_str());
+        let (Some(name), true) = (stem, path.extension().is_some_and(|end| end == "c")) else {
+            continue;
+        };
+        let source = fs::read_to_string(&path).unwrap_or_default();
+        if source.contains("test_init") && suites::is_wanted(name) {
+            found.push((name.to_owned(), Program::of(name, &source, &place)));
+        }
+    }
+    found.sort_by(|left, right| left.0.cmp(&right.0));
+    Ok(found)
+}
+
+fn run_all(directory: &Path) -> Result<()> {
+    let shim = guest::c_with("zdtm_shim", &["-shared", "-fPIC", "-ldl"])?;
+    let programs = programs(directory)?;
+    let labs: Vec<Cluster> = (0..WORKERS)
+        .map(|_| Cluster::up(3))
+        .collect::<Result<_>>()?;
+    let suite = Suite {
+        head: head(directory)?,
+        file: "WHIM_ZDTM_FILE",
+        reasons: true,
+    };
+    suites::judge_all(&suite, &labs, &programs, |cluster, program| {
+        judge(cluster, &shim, program)
+    })
+}
+
+fn head(directory: &Path) -> Result<String> {
+    let versions = fs::read_to_string(directory.join("Makefile.versions")).unwrap_or_default();
+    let number = |which: &str| {
+        let beginning = format!("CRIU_VERSION_{which}");
+        let line = versions.lines().find(|line| line.starts_with(&beginning))?;
+        Some(line.split_once('=')?.1.trim().to_owned())
+    };
+    let version = match (number("MAJOR"), number("MINOR")) {
+        (Some(major), Some(minor)) => format!("{major}.{minor}"),
+        _ => "of unknown version".to_owned(),
+    };
+    Ok(format!(
+        "\
+# CRIU's static tests
+
+Written by `cargo xtask zdtm DIR --write`, where `DIR` holds the sources of CRIU and somebody has built
+the programs of `test/zdtm/static` there. Such a program makes something, waits for a signal, and then
+looks whether it is as it was. Each runs three times: unmoved; moved to a second and a third node before
+it looks; and moved home again before it looks. Each of its processes is moved. Those that are not
+root's by need run as a user, and those that CRIU runs only in namespaces of their own do so here.
+
+A preloaded library (`tests/guests/zdtm_shim.c`) makes one page private by which the program's first
+process learns that the test has begun, and which would keep all of them at home; it is told by a pipe.
+
+CRIU {version}, {}.
+
+",
+        suites::here()?
+    ))
+}
+
+/// Where a program is when it looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Unmoved,
+    Away,
+    Back,
+}
+
+impl Mode {
+    fn targets(self) -> &'static [&'static str] {
+        match self {
+            Self::Unmoved => &[],
+            Self::Away => &["n2", "n3"],
+            Self::Back => &["n2", "n3", "home"],
+        }
+    }
+}
+
+/// How one run went.
+#[derive(Debug, Default)]
+struct Told {
+    passed: bool,
+    /// What it says of its failure.
+    text: String,
+    account: Account,
+}
+
+fn judge(cluster: &Cluster, shim: &Path, program: &Program) -> Result<Outcome> {
+    if program.path.is_none() {
+        return Ok(Outcome::NotBuilt);
+    }
+    let Ok(home) = run(cluster, shim, program, Mode::Unmoved) else {
+        return Ok(Outcome::TooLong);
+    };
+    if !home.passed {
+        return Ok(Outcome::FailsAtHome(home.text));
+    }
+    let mut all = Account::default();
+    for mode in [Mode::Away, Mode::Back] {
+        let told = run(cluster, shim, program, mode)?;
+        if !told.passed || !told.account.failures.is_empty() {
+            for _ in 0..2 {
+                if !run(cluster, shim, program, Mode::Unmoved)?.passed {
+                    return Ok(Outcome::Unsteady);
+                }
+            }
+            let again = run(cluster, shim, program, mode)?;
+            let failures: Vec<_> = told.account.failures.iter().cloned().collect();
+            let which = format!(
+                "{mode:?}, then {}",
+                if again.passed { "not" } else { "again" }
+            );
+            let text = shortened(&format!("{which}: {} {}", failures.join(" / "), told.text));
+            return Ok(Outcome::Defect(text));
+        }
+        all.moves += told.account.moves;
+        all.stays.extend(told.account.stays);
+    }
+    Ok(match (all.moves, all.stays.is_empty()) {
+        (0, true) => Outcome::Defect("There was no process to move".to_owned()),
+        (0, false) => Outcome::Stays(all.reasons()),
+        (_, true) => Outcome::Passes,
+        (_, false) => Outcome::PassesPartly(all.reasons()),
+    })
+}
+
+fn run(cluster: &Cluster, shim: &Path, program: &Program, mode: Mode) -> Result<Told> {
+    let mark = Mark::new(&program.name);
+    let directory = cluster.directory().join(&mark.name);
+    fs::create_dir_all(&directory)?;
+    let path = program.path.as_deref().unwrap_or(Path::new("/nonexistent"));
+    fs::copy(path, directory.join(&program.name))?;
+    let mut environment = vec![format!("LD_PRELOAD={}", shim.display()), mark.variable()];
+    if !program.root {
+        environment.extend(USER.iter().map(|&word| word.to_owned()));
+    }
+    let mut words = suites::confined(&environment);
+    if program.alone {
+        words.extend(OWN_NAMESPACES.iter().map(|&word| word.to_owned()));
+    }
+    words.extend(program.words());
+    let result = started(cluster, &words, mode, &mark);
+    mark.end_all()?;
+    let _ = fs::remove_dir_all(&directory);
+    result
+}
+
+/// Starts it, moves it, has it look, and reads what it found.
+fn started(cluster: &Cluster, words: &[String], mode: Mode, mark: &Mark) -> Result<Told> {
+    let mut talk = Talk::start_in(
+        cluster,
+        &mark.name,
+        &mut cluster.patient_command("n1", words),
+    )?;
+    let directory = talk.directory().to_owned();
+    let status = talk.end()?;
+    let mut told = Told::default();
+    let pid = fs::read_to_string(directory.join("pid")).unwrap_or_default();
+    if !status.success() || pid.is_empty() {
+        told.text = what_failed(&directory, &talk.errors());
+        return Ok(told);
+    }
+    let processes = mark.processes()?;
+    for target in mode.targets() {
+        for process in &processes {
+            told.account.move_to(cluster, process, target)?;
+        }
+    }
+    cluster.run("n1", &["kill", "-TERM", &pid])?;
+    let is_gone = || {
+        let main = processes
+            .iter()
+            .find(|process| process.pid.to_string() == pid);
+        main.is_none_or(|main| !main.lives())
+    };
+    let out = directory.join("out");
+    let looked = eventually(LOOKS, "it has looked", || {
+        Ok((out.exists() || is_gone()).then_some(()))
+    });
+    let text = fs::read_to_string(&out).unwrap_or_default();
+    told.passed = text.lines().any(|line| line.trim_end().ends_with("PASS"));
+    if !told.passed {
+        let why = looked
+            .err()
+            .map_or(String::new(), |error| format!("{error:#}"));
+        told.text = what_failed(&directory, &why);
+    }
+    Ok(told)
+}
+
+/// The lines of its output that tell of failures, without time and pid.
+fn what_failed(directory: &Path, said: &str) -> String {
+    let mut lines = Vec::new();
+    for file in ["out", "out.inprogress"] {
+        let bytes = fs::read(directory.join(file)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let content = |line: &str| {
+            let rest = line.splitn(3, ": ").nth(2).unwrap_or(line).to_owned();
+            (!rest.trim().is_empty()).then_some(rest)
+        };
+        lines.extend(text.lines().filter_map(content));
+    }
+    lines.extend(said.lines().map(str::to_owned));
+    let failures = lines
+        .iter()
+        .filter(|line| line.contains("FAIL") || line.contains("ERR"));
+    let failures: Vec<&str> = failures.map(String::as_str).collect();
+    let last = || lines.last().map_or("It says nothing", String::as_str);
+    let text = if failures.is_empty() {
+        last().to_owned()
+    } else {
+        failures.join(" ")
+    };
+    shortened(&suites::without_numbers(&text))
+}
