@@ -73,14 +73,21 @@ fn load_high(index: usize) -> Instruction {
     op(LOAD, ARGS_AT + 8 * index + 4)
 }
 
+/// The first of the numbers that are negative, and so no call's of whatever architecture (`syscall(-1)`, by
+/// which programs find out whether one is known). The kernel answers ENOSYS, and begins nothing again that a
+/// signal or a stop has ended: a thread that was trapped there, and stopped, would get the stop's own error
+/// (ERESTARTNOINTR).
+const NO_CALL: u32 = 1 << 31;
+
 /// Instructions that check the architecture; the next one loads the number.
-const HEAD: usize = 3;
+const HEAD: usize = 6;
 
 /// Seccomp program for a guest whose reserved range is `[start, end)` (both multiples of 1 TiB,
 /// `(0, 0)` for none).
 ///
 /// Allows what the table says is local, and traps everything else: also numbers that it does not
-/// know, those with the x32 bit, and 32-bit calls, which [`crate::notified`] sends home.
+/// know, those with the x32 bit, and 32-bit calls, which [`crate::notified`] sends home. Negative
+/// numbers are no calls, and allowed.
 ///
 /// The range is compared by the high halves of addresses only. An address less than 1 TiB below
 /// the range is trapped too, and so is a length of 1 TiB or more: then no untrapped call can
@@ -88,7 +95,10 @@ const HEAD: usize = 3;
 pub fn guest_filter(reserved: (u64, u64)) -> Vec<Instruction> {
     let mut program = vec![
         op(LOAD, ARCH_AT),
-        jump(JUMP_IF_EQUAL, NATIVE, 1, 0),
+        jump(JUMP_IF_EQUAL, NATIVE, 4, 0),
+        op(LOAD, NUMBER_AT),
+        jump(JUMP_IF_GREATER_OR_EQUAL, NO_CALL, 0, 1),
+        op(RETURN, ALLOW),
         op(RETURN, NOTIFY),
         op(LOAD, NUMBER_AT),
     ];
@@ -103,7 +113,11 @@ pub fn guest_filter(reserved: (u64, u64)) -> Vec<Instruction> {
             program.extend(block);
         }
     }
-    program.push(op(RETURN, NOTIFY));
+    program.extend([
+        jump(JUMP_IF_GREATER_OR_EQUAL, NO_CALL, 0, 1),
+        op(RETURN, ALLOW),
+        op(RETURN, NOTIFY),
+    ]);
     program
 }
 

@@ -121,12 +121,25 @@ fn local_calls_pass_and_all_others_are_trapped() {
             CallClass::ByArgument => {}
         }
     }
-    for number in [337, 423, 470, 1000, 0x4000_0000, 0x4000_0027, u32::MAX] {
+    for number in [337, 423, 470, 1000, 0x4000_0000, 0x4000_0027, 0x7fff_ffff] {
         assert_eq!(run(&program, NATIVE, number, [0; 6]), NOTIFY);
     }
     // getpid of a 32-bit call has the number of another 64-bit call.
     for number in [20, 24, 39] {
         assert_eq!(run(&program, 0x4000_0003, number, [0; 6]), NOTIFY);
+    }
+}
+
+#[test]
+fn numbers_of_no_call_are_left_to_the_kernel() {
+    for program in [guest_filter(RESERVED), cautious_filter(RESERVED)] {
+        for arch in [NATIVE, 0x4000_0003] {
+            assert_eq!(
+                run(&program, arch, u32::MAX, [0x1000; 6]),
+                ALLOW,
+                "{arch:#x}"
+            );
+        }
     }
 }
 
