@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use whim_system_tests::cluster::Moved;
 use whim_system_tests::process::succeed;
 use whim_system_tests::{Case, Cluster, Result, Talk, ensure, guest};
 
@@ -423,6 +424,12 @@ fn unreadable(cluster: &Cluster) -> Result<()> {
         output.status
     );
     println!("{}", text.trim());
+    // Root may look into it; the supervisor, which has no right over others while it is away, may not.
+    let told = cluster.migrate(pid.parse()?, "n2")?;
+    ensure!(
+        matches!(&told, Moved::Refused(why) if why.contains("cannot move now. It does not let itself be traced")),
+        "{told:?}"
+    );
     guest.go()?;
     guest.line()?;
     guest.go()?;

@@ -426,13 +426,14 @@ fn program_reasons(
         });
         return None;
     };
+    let of_root = |file: fs::Metadata| file.uid() == 0;
     if let (Ok(program), Some(uid)) = (fs::metadata(&path), status.uids.first()) {
         let mode = program.permissions().mode();
         let changes = mode & SETUID != 0 && program.uid() != *uid || mode & SETGID != 0;
         if *uid != 0 && (changes || has_capabilities(&path)) {
             found.push(StayReason::Privileged(name.to_string_lossy().into_owned()));
-        } else if *uid != 0 && fs::metadata(format!("/proc/{pid}")).is_ok_and(|own| own.uid() == 0)
-        {
+        } else if *uid != 0 && fs::metadata(format!("/proc/{pid}/status")).is_ok_and(of_root) {
+            // The directory itself has its user for an owner in any case.
             found.push(StayReason::NotDumpable);
         }
     }
