@@ -478,6 +478,19 @@ fn acts_in_guest(resource: u32) -> bool {
     matches!(resource, 0 | 2 | 3 | 5 | 8 | 9 | 14 | 15)
 }
 
+/// Limits on address space and data, which a deputy must not have.
+fn is_raised(resource: u32) -> bool {
+    matches!(resource, 2 | 9)
+}
+
+pub(crate) fn getrlimit(builder: &mut Builder<'_>) -> Flow {
+    builder.region(builder.value(1), RLIMIT, Out, Returned::Whole)?;
+    if is_raised(builder.unsigned(0)) {
+        return special_forward(builder, Special::Limit);
+    }
+    Ok(())
+}
+
 const LIMITS: &str = "it changes a limit on its memory or CPU time";
 const RLIMIT: u64 = 16;
 
@@ -495,7 +508,11 @@ pub(crate) fn prlimit64(builder: &mut Builder<'_>) -> Flow {
         return go_home(LIMITS);
     }
     builder.region(builder.value(2), RLIMIT, In, Returned::Nothing)?;
-    builder.region(builder.value(3), RLIMIT, Out, Returned::Whole)
+    builder.region(builder.value(3), RLIMIT, Out, Returned::Whole)?;
+    if own && is_raised(builder.unsigned(1)) {
+        return special_forward(builder, Special::Limit);
+    }
+    Ok(())
 }
 
 pub(crate) fn personality(builder: &mut Builder<'_>) -> Flow {

@@ -105,7 +105,9 @@ fn check(call: &Syscall, decision: &Decision, memory: &Memory<'_>) {
         Decision::GoHome(reason) => assert!(!reason.is_empty(), "{call:?} goes home for nothing"),
         Decision::Answer(value) => assert!((-4095..=0).contains(value), "{call:?}: {value}"),
         Decision::Forward(forward)
-        | Decision::Special(Special::ProcessTimes(forward) | Special::Both(forward)) => {
+        | Decision::Special(
+            Special::ProcessTimes(forward) | Special::Both(forward) | Special::Limit(forward),
+        ) => {
             check_forward(call, forward, memory);
         }
         Decision::Special(Special::Signal(signal)) => {

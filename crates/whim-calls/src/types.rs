@@ -249,6 +249,9 @@ pub enum Special {
     /// Some options of `prctl`: forwarded, because home keeps or shows what is set, and then run
     /// natively, where home's kernel has accepted it.
     Both(Forward),
+    /// A question for a limit of the process that home has raised for its deputy (getrlimit,
+    /// prlimit64): forwarded, and what home says is replaced by the program's own limit.
+    Limit(Forward),
     /// The result of the forwarded call that was in flight when the thread was moved.
     Await,
 }

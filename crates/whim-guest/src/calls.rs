@@ -288,6 +288,7 @@ impl Guest {
             }
             Special::ProcessTimes(forward) => self.forward(host_tid, forward, After::AddTimes),
             Special::Both(forward) => self.forward(host_tid, forward, After::RunHere),
+            Special::Limit(forward) => self.forward(host_tid, forward, After::OwnLimit),
             Special::Await => self.await_home(host_tid),
         }
     }
@@ -366,11 +367,14 @@ impl Guest {
         match decision {
             Some(Decision::Special(Special::ProcessTimes(_))) => forwarded.after = After::AddTimes,
             Some(Decision::Special(Special::Both(_))) => forwarded.after = After::RunHere,
+            Some(Decision::Special(Special::Limit(_))) => forwarded.after = After::OwnLimit,
             _ => {}
         }
         if let Some(
             Decision::Forward(forward)
-            | Decision::Special(Special::ProcessTimes(forward) | Special::Both(forward)),
+            | Decision::Special(
+                Special::ProcessTimes(forward) | Special::Both(forward) | Special::Limit(forward),
+            ),
         ) = decision
         {
             for region in &forward.regions {
@@ -482,6 +486,13 @@ impl Guest {
                 let (address, bytes) = first.unwrap_or((0, Vec::new()));
                 if let Some(call) = call {
                     self.add_times(host_tid, &call, address, bytes);
+                }
+                self.respond(host_tid, Response::Result(reply.result))
+            }
+            After::OwnLimit if reply.result >= 0 => {
+                let call = moved.or_else(|| self.call_of(host_tid));
+                if let (Some(call), Some((address, _))) = (call, first) {
+                    self.tell_own_limit(&call, address);
                 }
                 self.respond(host_tid, Response::Result(reply.result))
             }

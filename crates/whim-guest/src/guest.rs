@@ -106,6 +106,8 @@ pub(crate) enum After {
     RunHere,
     /// CPU time used here is added.
     AddTimes,
+    /// The program's own limit takes the place of the deputy's.
+    OwnLimit,
 }
 
 /// A reported call.

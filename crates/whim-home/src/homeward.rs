@@ -509,7 +509,12 @@ fn restore_limits(
 ) -> Result<(), HomewardError> {
     let base = deputy.address(deputy.deck().data_offset());
     let mut operations = Vec::new();
-    for (index, limit) in image.limits.iter().enumerate().take(16) {
+    // All others are the deputy's, which has set those that the program has changed while it was away.
+    // Trap: a-limit-set-away
+    let raised = [libc::RLIMIT_AS, libc::RLIMIT_DATA];
+    let limits = image.limits.iter().take(16);
+    let limits = limits.filter(|limit| raised.contains(&limit.resource));
+    for (index, limit) in limits.enumerate() {
         let mut bytes = [0; 16];
         bytes[0..8].copy_from_slice(&limit.soft.to_le_bytes());
         bytes[8..16].copy_from_slice(&limit.hard.to_le_bytes());

@@ -232,13 +232,21 @@ fn attributes_of_the_process() {
     let mut memory = pages();
     assert!(goes_home(&memory, Sysno::setrlimit, &[9, RW]));
     forward(&memory, Sysno::setrlimit, &[7, RW]);
-    let asks = forward(&memory, Sysno::prlimit64, &[0, 9, 0, RW]);
+    let asks = forward(&memory, Sysno::prlimit64, &[0, 7, 0, RW]);
     assert_eq!(
         asks.regions,
         [region_both(RW, &[0; 16], Returned::WholeAlways)]
     );
     assert!(goes_home(&memory, Sysno::prlimit64, &[OWN, 3, RW, 0]));
     forward(&memory, Sysno::prlimit64, &[1, 3, RW, 0]);
+    for ask in [[OWN, 9, 0, RW], [0, 2, 0, RW]] {
+        let decision = decide(&memory, Sysno::prlimit64, &ask);
+        assert!(matches!(decision, Decision::Special(Special::Limit(_))));
+    }
+    let decision = decide(&memory, Sysno::getrlimit, &[9, RW]);
+    assert!(matches!(decision, Decision::Special(Special::Limit(_))));
+    forward(&memory, Sysno::getrlimit, &[7, RW]);
+    forward(&memory, Sysno::prlimit64, &[1, 9, 0, RW]);
     forward(&memory, Sysno::personality, &[0xffff_ffff]);
     assert!(goes_home(&memory, Sysno::personality, &[0]));
     forward(&memory, Sysno::close_range, &[3, 9, 4]);

@@ -82,7 +82,9 @@ proptest! {
         let decision = resolve(&call, &context(), &memory);
         match &decision {
             Decision::Forward(forward)
-            | Decision::Special(Special::ProcessTimes(forward) | Special::Both(forward)) => {
+            | Decision::Special(
+            Special::ProcessTimes(forward) | Special::Both(forward) | Special::Limit(forward),
+        ) => {
                 check(forward, &memory);
                 prop_assert!(home_may_execute(number));
             }
