@@ -273,11 +273,17 @@ fn lock_operations(image: &ProcessImage, original: &Original) -> Vec<Syscall> {
             continue;
         }
         // A guest's stack has untouched room below it, which would count if it were locked.
-        let whole = mapping.flags.locked || original.locks_future;
-        if whole && !mapping.flags.grows_down {
-            // The guest's own locks are always on fault, because contents were still on their way.
-            let on_fault = !original.locks_future || future_on_fault;
-            operations.push(lock(mapping.start, mapping.end, on_fault));
+        if !mapping.flags.grows_down {
+            if mapping.flags.locked {
+                // The guest's own locks are always on fault, because contents were still on their way.
+                operations.push(lock(mapping.start, mapping.end, true));
+            }
+            let before = &original.mappings;
+            // Trap: locks-of-what-was-free
+            let made_away = original.locks_future.then(|| fresh(mapping, before));
+            for range in made_away.into_iter().flatten() {
+                operations.push(lock(range.start, range.end, future_on_fault));
+            }
         }
         for (range, before) in common(mapping, &locked) {
             let on_fault = before.flags.locked_on_fault;
@@ -320,6 +326,28 @@ fn common<'a>(
             };
             (range, *before)
         })
+}
+
+/// What of a mapping no mapping was at the departure; those ascend.
+fn fresh(mapping: &Mapping, before: &[Mapping]) -> Vec<Range> {
+    let mut found = Vec::new();
+    let mut at = mapping.start;
+    let first = before.partition_point(|one| one.end <= mapping.start);
+    let over = before[first..].iter();
+    let over = over.take_while(|one| one.start < mapping.end);
+    for (start, end) in over
+        .map(|one| (one.start, one.end))
+        .chain([(mapping.end, mapping.end)])
+    {
+        if at < start {
+            found.push(Range {
+                start: at,
+                end: start,
+            });
+        }
+        at = at.max(end);
+    }
+    found
 }
 
 /// Locks, and what else of the mappings home alone keeps.
