@@ -43,6 +43,7 @@ use Done::{Both, Decided, Here, Home, HomeStores, Returns};
 
 const SET_NAME: u32 = 15;
 const SET_TSC: u32 = 26;
+const SET_TIMERSLACK: u32 = 29;
 const SET_THP_DISABLE: u32 = 41;
 /// PR_TSC_ENABLE, which every guest has.
 const TSC_ENABLE: u32 = 1;
@@ -77,7 +78,7 @@ pub(crate) const PRCTL: &[Row] = &[
     row(27, "GET_SECUREBITS", Home),
     row(28, "SET_SECUREBITS", Home),
     // What is set at both can be asked at either; our own questions must not be reported.
-    row(29, "SET_TIMERSLACK", Both),
+    row(SET_TIMERSLACK, "SET_TIMERSLACK", Both),
     row(30, "GET_TIMERSLACK", Here),
     row(31, "TASK_PERF_EVENTS_DISABLE", Home),
     row(32, "TASK_PERF_EVENTS_ENABLE", Home),
@@ -244,6 +245,10 @@ pub(crate) fn decide(builder: &mut Builder<'_>) -> Flow {
         Some(HomeStores) => builder.region(builder.value(1), 4, Direction::Out, Returned::Whole),
         // What it excepts (Linux 6.18) a host's kernel may not know; it shows in speed alone.
         Some(Both) if builder.unsigned(0) == SET_THP_DISABLE && builder.value(2) != 0 => Ok(()),
+        // What it returns to home alone knows: what its parent had when it was made.
+        Some(Both) if builder.unsigned(0) == SET_TIMERSLACK && builder.value(1) == 0 => {
+            go_home("it takes its first timer slack again")
+        }
         Some(Both) => {
             if builder.unsigned(0) == SET_NAME {
                 // The kernel reads at most 15 bytes and adds its own NUL.

@@ -220,6 +220,8 @@ fn options_of_prctl() {
     }
     assert_eq!(decide(&memory, Sysno::prctl, &[26, 1]), Decision::Continue);
     assert!(goes_home(&memory, Sysno::prctl, &[26, 2]));
+    // Its first timer slack is known at home alone.
+    assert!(goes_home(&memory, Sysno::prctl, &[29, 0]));
     assert_eq!(
         decide(&memory, Sysno::arch_prctl, &[0x1002, RW]),
         Decision::Continue
