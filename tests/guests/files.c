@@ -23,7 +23,7 @@ static struct {
     long pages;
 } slots[SLOTS];
 static int file, other;
-static sigjmp_buf back;
+static __thread sigjmp_buf back;
 
 static void need(long good, const char *what)
 {
@@ -140,9 +140,38 @@ static void append(long pages, char byte)
 
 static void *write_all(void *first)
 {
-    for (long page = 0; page < CROWD; page++)
+    for (long page = 0; page < CROWD; page++) {
+        for (volatile int pause = 0; pause < 8000; pause++)
+            ;
         ((volatile char *)first)[page * PAGE + 8] = 'w';
+    }
     return NULL;
+}
+
+static volatile long beyond, probing;
+
+static void *probe(void *page)
+{
+    while (probing)
+        beyond += shown(page) == '!';
+    return NULL;
+}
+
+/* Whoever touches the new end of a mapping at once finds the file there, or nothing yet. */
+static void probe_growth(int slot, long rounds)
+{
+    pthread_t thread;
+    char *base = slots[slot].base;
+    long pages = slots[slot].pages;
+    probing = 1;
+    need(pthread_create(&thread, NULL, probe, base + pages * PAGE) == 0, "pthread_create");
+    for (long round = 0; round < rounds; round++) {
+        need(mremap(base, pages * PAGE, (pages + 1) * PAGE, 0) == base, "mremap");
+        need(mremap(base, (pages + 1) * PAGE, pages * PAGE, 0) == base, "mremap");
+    }
+    probing = 0;
+    pthread_join(thread, NULL);
+    printf(" beyond %ld", beyond);
 }
 
 /* Nothing that a thread writes is lost while the file changes under another one. */
@@ -211,6 +240,8 @@ static void command(const char *line)
         need(truncate("f", one * PAGE) == 0, "truncate");
     else if (sscanf(line, " race %d", &slot) == 1)
         race(slot);
+    else if (sscanf(line, " probe %d %ld", &slot, &one) == 2)
+        probe_growth(slot, one);
     else if (sscanf(line, " await %d %ld %c", &slot, &one, &byte) == 3)
         await(slot, one, byte);
     else if (strstr(line, "empty"))

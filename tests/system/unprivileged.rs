@@ -27,6 +27,10 @@ pub(crate) fn cases() -> Result<Vec<Case>> {
         of_users("escape_numbers", |cluster| escape::numbers(cluster, 32)),
         of_users("untouched_memory", untouched_memory),
         of_users("watched_files", watched_files),
+        of_users("changed_files", |cluster| {
+            crate::files::own_writes(cluster)?;
+            crate::files::writes_of_others(cluster)
+        }),
         of_users("memory_of_another_user", memory_of_another_user),
         of_users("undumpable_while_away", crate::rights::undumpable_of_users),
         of_users("other_users", other_users),

@@ -156,3 +156,39 @@ fn pages_that_came_before_they_were_missed_are_told_of() {
     assert!(shared.take_arrived().is_err());
     let _ = guest.wait().expect("it was killed");
 }
+
+/// The answer of a home that had the file as it was before.
+fn answer(home: &mut Channel, request: u64, number: u32, bytes: &[u8]) {
+    let head = [&request.to_le_bytes()[..], &[0; 8]].concat();
+    let stamp = Stamp {
+        number,
+        acknowledged: number,
+    };
+    home.queue_stamped(Kind::PageReply, EPOCH, stamp, &[&head, bytes]);
+    assert!(home.flush().expect("sent"));
+}
+
+#[test]
+fn what_home_has_read_before_a_change_is_asked_for_anew() {
+    let (mut home, mut guest, shared) = started(2 * PAGE_SIZE);
+    shared.wish(vec![page(START)]);
+    let first = asked(&mut home);
+    assert_eq!((first.offset, first.length), (0, 8192));
+    // Home tells of the change on the other connection, and so it may overtake the pages.
+    shared.renew(MAPPING);
+    answer(&mut home, first.request, 1, &[b'a'; 8192]);
+    let again = asked(&mut home);
+    assert_eq!(
+        (again.offset, again.length),
+        (0, 4096),
+        "what nobody waits for is not asked for"
+    );
+    assert_eq!(shared.table().arrival((MAPPING, 0)), None);
+    answer(&mut home, again.request, 2, &[b'b'; 4096]);
+    assert!(hears(&shared), "nobody says that it has come");
+    let hash = xxhash_rust::xxh3::xxh3_64(&[b'b'; 4096]);
+    let arrival = shared.table().arrival((MAPPING, 0));
+    assert_eq!(arrival, Some(Arrival::Fetched(hash)));
+    home.close();
+    let _ = guest.wait().expect("it was killed");
+}

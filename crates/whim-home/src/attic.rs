@@ -396,7 +396,7 @@ mod tests {
         });
         let mut make = || attic.prepare(0x1000, Protection(1));
         let ids: Vec<_> = std::iter::from_fn(&mut make).collect();
-        assert_eq!(ids.len(), 3, "{ids:?}");
+        assert_eq!(ids.len(), 4, "{ids:?}");
         let (id, address) = ids[1];
         let kept = attic.withdraw(id).expect("it is there");
         assert_eq!((kept.address, kept.length), (address, 0x1000));
@@ -405,6 +405,21 @@ mod tests {
         assert_eq!(place, address);
         assert!(ids.iter().all(|(id, _)| *id != again), "a new number");
         assert!(attic.prepare(0x1000, Protection(1)).is_none());
+    }
+
+    #[test]
+    fn no_more_is_kept_than_the_limit() {
+        let mut attic = Attic::new(Range {
+            start: 1 << 40,
+            end: 100 << 40,
+        });
+        let mut make = || attic.prepare(0x1000, Protection(1));
+        let made = std::iter::from_fn(&mut make).take(KEPT_MAX + 1).count();
+        assert_eq!(made, KEPT_MAX);
+        let first = MappingId(0);
+        assert_eq!(attic.prepare_more((first, 0), 0x1000), None);
+        attic.withdraw(first).expect("it is there");
+        assert!(attic.prepare(0x1000, Protection(1)).is_some());
     }
 
     #[test]

@@ -118,6 +118,8 @@ pub(crate) struct Away {
     has_notices: bool,
     /// Mappings whose files have changed, until the guest is told.
     unsaid: BTreeSet<MappingId>,
+    /// When it was last told.
+    said: Instant,
     reserve: Reserve,
 }
 
@@ -161,6 +163,7 @@ impl Away {
             looked_at_files: Instant::now(),
             has_notices: true,
             unsaid: BTreeSet::new(),
+            said: Instant::now(),
             reserve,
         }
     }
@@ -325,6 +328,7 @@ impl Away {
         let left = self.watch.patience(self.begun.elapsed());
         let left = left.min(self.server.until_expiry());
         let left = left.min(self.until_files_are_looked_at());
+        let left = left.min(self.until_said());
         let left = left.min(self.until_cut());
         left.max(Duration::from_millis(1))
     }

@@ -4,16 +4,17 @@
 
 mod support;
 
+use nix::errno::Errno;
 use support::{Converted, Program, ask_with, convert_program};
 use whim_attempts::{Attempt, Party};
 use whim_home::convert::Original;
 use whim_home::deputy::SPARE_THREADS;
 use whim_home::homeward;
-use whim_home::server::{FileMapping, Outgoing, ServeError, Server};
+use whim_home::server::{FileMapping, FileRemapping, Outgoing, ServeError, Server};
 use whim_journey::message::{
-    CallRequest, Disposition, ToGuest, WireDirection, WireRegion, WireReturned,
+    CallRequest, Disposition, RELEASED_MAX, ToGuest, WireDirection, WireRegion, WireReturned,
 };
-use whim_model::{Backing, Mapping, MappingFlags, Protection, Range, Syscall};
+use whim_model::{Backing, Mapping, MappingFlags, MappingId, Protection, Range, Syscall};
 
 const EPERM: i64 = -1;
 const EFAULT: i64 = -14;
@@ -739,6 +740,100 @@ fn pages_of_files_are_served_within_them_only() {
     };
     assert_eq!(result, -i64::from(libc::ENOMEM));
     attempt.failed("ENOMEM");
+    converted.comes_home_unharmed();
+}
+
+/// The answer to the request of a mapping: result, and the mapping if there is one.
+fn mapping_answer(server: &mut Server) -> (i64, Option<MappingId>) {
+    let answer = server.outgoing.pop().expect("an answer");
+    let ToGuest::Reply {
+        result, mapping, ..
+    } = answer.message
+    else {
+        panic!("{answer:?}");
+    };
+    (result, mapping)
+}
+
+#[test]
+fn mappings_of_files_are_made_within_them_only() {
+    let mut converted = convert_program(Program::python());
+    let files = converted.captured.image.mappings.iter();
+    let mut ids = files.filter_map(|mapping| match mapping.backing {
+        Backing::File { id, .. } => Some((id, mapping.len())),
+        _ => None,
+    });
+    let (id, length) = ids.next().expect("a file is mapped");
+    let (neighbour, _) = ids.next().expect("and another one");
+    let true_one = FileRemapping {
+        tid: converted.tid(),
+        sequence: 0,
+        mapping: id,
+        offset: 0,
+        length,
+        new_length: length + 4096,
+        ends: (id, 0, 0),
+        released: Vec::new(),
+    };
+    let server = &mut converted.server;
+    let mut sequence = 0;
+    let mut ask = |server: &mut Server, change: &dyn Fn(&mut FileRemapping)| {
+        sequence += 1;
+        let mut request = FileRemapping {
+            sequence,
+            ..true_one.clone()
+        };
+        change(&mut request);
+        server.remap_file(&request)
+    };
+    let lies: [(&str, &dyn Fn(&mut FileRemapping)); 9] = [
+        ("of none", &|lie| lie.mapping = MappingId(60_000)),
+        ("from behind a file on", &|lie| lie.offset = length),
+        ("from an offset on that wraps", &|lie| {
+            lie.offset = u64::MAX - 4095
+        }),
+        ("of a length that wraps", &|lie| {
+            lie.new_length = u64::MAX - 4095
+        }),
+        ("of half a page", &|lie| lie.new_length = length + 5),
+        ("of nothing", &|lie| lie.length = 0),
+        ("that is shorter", &|lie| lie.new_length = 0),
+        ("over two files", &|lie| lie.ends = (neighbour, 0, length)),
+        ("over what is far away", &|lie| {
+            lie.ends = (id, 0, u64::MAX - 4095)
+        }),
+    ];
+    for (what, lie) in lies {
+        let attempt = tries(format!("make a file mapping longer: one {what}"));
+        ask(server, lie).expect("answered");
+        let (result, mapping) = mapping_answer(server);
+        assert!(result < 0 && mapping.is_none(), "{what}: {result}");
+        attempt.failed(Errno::from_raw(i32::try_from(-result).expect("an errno")));
+    }
+    ask(server, &|_| {}).expect("answered");
+    let (result, made) = mapping_answer(server);
+    let made = made.expect("the true one is made");
+    assert_eq!(result, 0);
+    let page = |server: &Server, mapping, offset| {
+        server.pages(whim_journey::message::PageRequest {
+            request: 1,
+            mapping,
+            offset,
+            length: 4096,
+        })
+    };
+    assert_eq!(page(server, made, 0), page(server, id, 0));
+    // What was given back is not to be had, and giving back what is not there changes nothing.
+    ask(server, &|request| {
+        request.released = vec![made, made, MappingId(60_000)];
+    })
+    .expect("answered");
+    assert!(mapping_answer(server).1.is_some_and(|next| next != made));
+    let attempt = tries("ask for pages of a file that was given back");
+    attempt.failed(page(server, made, 0).expect_err("it is gone"));
+    let attempt = tries("give back more mappings at once than a message may name");
+    let refused = ask(server, &|lie| lie.released = vec![made; RELEASED_MAX + 1]);
+    attempt.failed(refused.expect_err("too many"));
     converted.comes_home_unharmed();
 }
 

@@ -68,6 +68,10 @@ pub type FileId = (u64, u64);
 /// The most files that are followed. Each is a watch of the user's (`fs.inotify.max_user_watches`).
 pub const FOLLOWED_MAX: usize = 4096;
 
+/// How many inotify instances are left to other programs of the user (`fs.inotify.max_user_instances`),
+/// whose editors and sessions need some.
+const INSTANCES_LEFT: usize = 8;
+
 /// A file whose changes are told of: equal for equal files.
 pub type Watch = WatchDescriptor;
 
@@ -176,7 +180,7 @@ impl WatchedFiles {
     /// One inotify descriptor serves all files, because a user may have only 128 of them.
     fn watch(&mut self, file: &File, own: bool) -> Option<WatchDescriptor> {
         if self.files.is_empty() {
-            self.open_notices();
+            self.open_notices(0);
         }
         let mut what = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_ATTRIB;
         if own {
@@ -188,17 +192,26 @@ impl WatchedFiles {
         notices.add_watch(exact.as_str(), what).ok()
     }
 
-    fn open_notices(&mut self) {
-        if self.notices.is_none() {
-            let flags = InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK;
-            self.notices = Inotify::init(flags).ok();
+    /// Opens the descriptor, if that leaves the user so many more.
+    fn open_notices(&mut self, spare: usize) {
+        if self.notices.is_some() {
+            return;
         }
+        let open = || Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok();
+        let others: Option<Vec<Inotify>> = (0..spare).map(|_| open()).collect();
+        if others.is_some() {
+            self.notices = open();
+        }
+    }
+
+    /// Makes ready to follow files. Without it none are followed.
+    pub fn begin_following(&mut self) {
+        self.open_notices(INSTANCES_LEFT);
     }
 
     /// Follows the file that a path leads to. None if it cannot be: this user may not read it, or a
     /// limit is reached (of the user's watches and instances, or [`FOLLOWED_MAX`]).
     pub fn follow(&mut self, path: &Path) -> Option<Watch> {
-        self.open_notices();
         // The same file may be watched already, for more than this.
         let what = AddWatchFlags::IN_MODIFY | AddWatchFlags::from_bits_retain(libc::IN_MASK_ADD);
         let watch = self.notices.as_ref()?.add_watch(path, what).ok()?;
@@ -392,6 +405,8 @@ mod tests {
             std::fs::write(path, "before").expect("a temporary file");
         }
         let mut files = WatchedFiles::default();
+        assert_eq!(files.follow(&first), None, "it has not begun");
+        files.begin_following();
         let one = files.follow(&first).expect("it may be read");
         let other = files.follow(&second).expect("it may be read");
         assert_eq!(files.follow(&first), Some(one), "the same file");
@@ -435,6 +450,7 @@ mod tests {
         let path = path("limit");
         std::fs::write(&path, "before").expect("a temporary file");
         let mut files = WatchedFiles::default();
+        files.begin_following();
         let watch = files.follow(&path).expect("it may be read");
         files.unfollow(watch);
         let directory = std::env::temp_dir().join(format!("whim-followed-{}", std::process::id()));

@@ -9,9 +9,13 @@ use crate::moving::Transition;
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use whim_image::maps::{self, MapEntry};
 use whim_journey::message::ToGuest;
 use whim_model::MappingId;
+
+/// How often the guest is told of changes on which no result of its own depends.
+const SAID_EVERY: Duration = Duration::from_millis(10);
 
 impl Away {
     /// Watches the files of all mappings in the attic. To be called before the first page of it is
@@ -21,6 +25,7 @@ impl Away {
         let Ok(entries) = maps::read(pid) else {
             return;
         };
+        self.files.begin_following();
         let kept = self.server.attic.all();
         let ids: BTreeMap<u64, MappingId> = kept.map(|(id, kept)| (kept.address, id)).collect();
         let mut known = BTreeMap::new();
@@ -80,15 +85,28 @@ impl Away {
             let changed = self.server.attic.of_watches(&written);
             self.unsaid.extend(changed);
         }
-        // A guest that is about to be elsewhere has its pages from us anew.
-        let leaves = self
-            .transition
-            .as_ref()
-            .is_some_and(Transition::holds_signals);
-        if self.unsaid.is_empty() || leaves {
+        // What others write again and again must not keep the guest from its work.
+        let wait = self.server.outgoing.is_empty() && !self.until_said().is_zero();
+        if self.unsaid.is_empty() || self.leaves() || wait {
             return Ok(());
         }
+        self.said = Instant::now();
         self.say_unsaid()
+    }
+
+    /// A guest that is about to be elsewhere has its pages from us anew.
+    fn leaves(&self) -> bool {
+        let transition = self.transition.as_ref();
+        transition.is_some_and(Transition::holds_signals)
+    }
+
+    /// Time until the guest is to be told of what has changed.
+    pub(super) fn until_said(&self) -> Duration {
+        if self.unsaid.is_empty() || self.leaves() {
+            Duration::MAX
+        } else {
+            SAID_EVERY.saturating_sub(self.said.elapsed())
+        }
     }
 
     /// The same for what was kept while the guest was about to leave.

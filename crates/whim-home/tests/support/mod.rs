@@ -251,10 +251,10 @@ impl Converted {
         }
     }
 
-    /// It comes home as it left, and goes on.
-    pub(crate) fn comes_home_unharmed(self) {
+    /// It comes home with what it left with.
+    pub(crate) fn comes_home(self) -> Program {
         let Self {
-            mut program,
+            program,
             server,
             captured,
             original,
@@ -262,6 +262,12 @@ impl Converted {
             ..
         } = self;
         put_back(server, &captured.image, &original, &contents);
+        program
+    }
+
+    /// It comes home as it left, and goes on.
+    pub(crate) fn comes_home_unharmed(self) {
+        let mut program = self.comes_home();
         program.say("7");
         assert!(program.line().starts_with("777 "));
         drop(program.input);
