@@ -513,8 +513,9 @@ impl Supervisor {
                 for line in [&mut self.calls, &mut self.pages].into_iter().flatten() {
                     line.set_lease(self.lease.map(|lease| lease * 2));
                 }
-                self.arrival.prepare(&mut self.sandbox, pid, &clocks)?;
+                // Before the guest's own first thread is there.
                 let allowance = allowance::of(&self.job.cgroups);
+                self.arrival.prepare(&mut self.sandbox, pid, &clocks)?;
                 self.say(ToHome::Prepared { allowance })
             }
             ToGuest::Complete { .. } => self.complete(),
