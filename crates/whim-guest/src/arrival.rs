@@ -71,6 +71,10 @@ pub(crate) struct Arrival {
     assembly: Assembly,
     ahead: Ahead,
     pid: i32,
+    /// Its number in its own pid namespace.
+    own_pid: i32,
+    /// Its user id, as it sees it.
+    uid: u32,
     /// Bytes of pages that came.
     bytes: u64,
     /// The guest gets this host's vDSO where it is the same as home's.
@@ -86,6 +90,8 @@ impl Arrival {
             assembly: Assembly::default(),
             ahead: Ahead::default(),
             pid: 0,
+            own_pid: 0,
+            uid: 0,
             bytes: 0,
             own_vdso,
         }
@@ -112,7 +118,7 @@ impl Arrival {
         }
     }
 
-    /// Number of the process at home; 0 before it is known.
+    /// Number of the process at home, as home's node knows it; 0 before it is known.
     #[must_use]
     pub(crate) fn pid(&self) -> i32 {
         self.pid
@@ -125,7 +131,7 @@ impl Arrival {
     pub(crate) fn prepare(
         &mut self,
         sandbox: &mut Sandbox,
-        pid: i32,
+        (pid, own_pid, uid): (i32, i32, u32),
         clocks: &ClockPair,
     ) -> Result<(), ArrivalError> {
         if !matches!(self.stage, Stage::Idle) {
@@ -138,11 +144,11 @@ impl Arrival {
             boottime_ns: ahead(home.boottime_ns, host.boottime_ns),
         };
         let (blank, uffd) = sandbox.make_guest(GuestRequest {
-            pid,
+            pid: own_pid,
             monotonic_ns: self.ahead.monotonic_ns,
             boottime_ns: self.ahead.boottime_ns,
         })?;
-        self.pid = pid;
+        (self.pid, self.own_pid, self.uid) = (pid, own_pid, uid);
         let shared = Shared::new(uffd)?;
         self.stage = Stage::Blank { blank, shared };
         Ok(())
@@ -176,7 +182,7 @@ impl Arrival {
         let Stage::Blank { blank, shared } = std::mem::replace(&mut self.stage, Stage::Over) else {
             return Err(ArrivalError::Turn("image"));
         };
-        if image.pid != self.pid {
+        if image.pid != self.own_pid {
             return Err(ArrivalError::Turn("image of another process"));
         }
         let guest = Pidfd::open(blank.pid()).map_err(|errno| PagerError::Os {
@@ -291,6 +297,7 @@ impl Arrival {
         };
         self.wait_for_clocks(&image.clocks)?;
         let mut guest = Guest::new(rebuilt, &image, shared, epoch)?;
+        guest.tickets.uid = self.uid;
         guest.take_up_waits(&image, self.ahead);
         Ok(guest)
     }

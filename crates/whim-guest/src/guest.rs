@@ -322,7 +322,7 @@ impl Guest {
             proxy: rebuilt.proxy,
             numbers: None,
             born: None,
-            tickets: Tickets::new(&image.layout.auxv),
+            tickets: Tickets::default(),
             threads,
             holds: Holds::default(),
             outbox: Vec::new(),

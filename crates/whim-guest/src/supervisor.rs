@@ -504,6 +504,8 @@ impl Supervisor {
             }
             ToGuest::Prepare {
                 pid,
+                own_pid,
+                uid,
                 clocks,
                 lease_ms,
                 ..
@@ -515,7 +517,8 @@ impl Supervisor {
                 }
                 // Before the guest's own first thread is there.
                 let allowance = allowance::of(&self.job.cgroups);
-                self.arrival.prepare(&mut self.sandbox, pid, &clocks)?;
+                let ids = (pid, own_pid, uid);
+                self.arrival.prepare(&mut self.sandbox, ids, &clocks)?;
                 self.say(ToHome::Prepared { allowance })
             }
             ToGuest::Complete { .. } => self.complete(),

@@ -10,7 +10,6 @@ const TICKETS_MAX: usize = 65_536;
 const TICKET_MARK: u32 = 0x5748_4947;
 /// uid under which this host's kernel sees the guest.
 const INSIDE_ID: u32 = 1;
-const AT_UID: u64 = 11;
 const SI_TIMER: i32 = -2;
 const SI_QUEUE: i32 = -1;
 
@@ -21,7 +20,7 @@ pub(crate) struct Tickets {
     waiting: VecDeque<(u32, RawSigInfo)>,
     /// Timers that have expired while a signal of theirs waited, and how often.
     overruns: HashMap<i32, i32>,
-    /// uid of the process at home.
+    /// uid of the process at home, as the process itself sees it.
     pub(crate) uid: u32,
 }
 
@@ -31,21 +30,6 @@ pub(crate) fn word(info: &[u8], at: usize) -> i32 {
 }
 
 impl Tickets {
-    /// `auxv` holds the uid of the process at home.
-    #[must_use]
-    pub(crate) fn new(auxv: &[u8]) -> Self {
-        let uid = auxv.chunks_exact(16).find_map(|entry| {
-            let (key, value) = entry.split_at(8);
-            let value = u64::from_le_bytes(value.try_into().ok()?);
-            let key = u64::from_le_bytes(key.try_into().ok()?);
-            (key == AT_UID).then(|| u32::try_from(value).ok()).flatten()
-        });
-        Self {
-            uid: uid.unwrap_or(0),
-            ..Self::default()
-        }
-    }
-
     pub(crate) fn issue(&mut self, signal: i32, info: RawSigInfo) -> RawSigInfo {
         self.next = self.next.wrapping_add(1);
         if self.waiting.len() >= TICKETS_MAX {
@@ -192,11 +176,10 @@ mod tests {
 
     #[test]
     fn the_sandbox_uid_becomes_that_of_home() {
-        let auxv: Vec<u8> = [6u64, 4096, AT_UID, 1000, 0, 0]
-            .iter()
-            .flat_map(|word| word.to_le_bytes())
-            .collect();
-        let mut tickets = Tickets::new(&auxv);
+        let mut tickets = Tickets {
+            uid: 1000,
+            ..Tickets::default()
+        };
         let mut info = [0; 128];
         info[20..24].copy_from_slice(&INSIDE_ID.to_ne_bytes());
         assert_eq!(word(&tickets.redeem(&info), 20), 1000);

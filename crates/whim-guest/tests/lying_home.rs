@@ -366,6 +366,8 @@ fn processes_that_cannot_be_are_refused() {
     };
     liar.say(&ToGuest::Prepare {
         pid: PID,
+        own_pid: PID,
+        uid: 0,
         threads: 1,
         resident_bytes: 0,
         clocks,

@@ -20,6 +20,7 @@ use crate::holding::Holding;
 use crate::identity::Identity;
 use crate::journal::Journal;
 use crate::moving::{Onward, Transition};
+use crate::numbers::Ids;
 use crate::room::Reserve;
 use crate::server::{ServeError, Server};
 use anyhow::{Context, Result, anyhow, bail};
@@ -578,8 +579,11 @@ impl Away {
         client: Client,
         identity: &Identity,
     ) -> Result<()> {
+        let ids = Ids::of(identity.job.pid)?;
         let prepare = ToGuest::Prepare {
-            pid: identity.job.pid,
+            pid: ids.pid,
+            own_pid: ids.own_pid.number(),
+            uid: ids.uid,
             threads: u32::try_from(self.server.deputy.living()).unwrap_or(u32::MAX),
             resident_bytes: self.resident_bytes,
             clocks: connections.clocks,

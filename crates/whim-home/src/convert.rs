@@ -7,6 +7,7 @@
 
 use crate::attic::Attic;
 use crate::deputy::{Deputy, DeputyError, SPARE_THREADS};
+use crate::numbers::OwnTid;
 use crate::queues::Queues;
 use crate::server::Server;
 use crate::window::Window;
@@ -19,7 +20,7 @@ use whim_model::Syscall;
 use whim_model::{Backing, CPU_TIMERS, CpuTimer, PAGE_SIZE, ProcessImage, Range, ThreadImage};
 use whim_sys::pidfd::Pidfd;
 use whim_sys::process_vm;
-use whim_sys::ptrace::{Stopped, Tid, TraceError};
+use whim_sys::ptrace::{Stopped, TraceError};
 use whim_sys::resident::Deck;
 use whim_sys::uffd::{self, Uffd};
 
@@ -54,7 +55,7 @@ fn check(what: &'static str, result: i64) -> Result<i64, ConvertError> {
 /// What the deputy needs to know of the image that has left.
 #[derive(Debug)]
 pub struct Original {
-    pub leader: Tid,
+    pub leader: OwnTid,
     pub threads: Vec<ThreadImage>,
     pub reserved: Range,
     pub kernel: Vec<Range>,
@@ -90,7 +91,7 @@ impl Original {
             Range::default()
         };
         Self {
-            leader: image.pid,
+            leader: OwnTid::of_leader(image),
             threads: image.threads.clone(),
             reserved: image.reserved,
             kernel,
@@ -121,20 +122,22 @@ pub fn convert(mut frozen: Frozen, original: &Original) -> Result<Server, Conver
     let count = frozen.threads().len();
     let places = count + SPARE_THREADS;
     let length = Deck::length_for(places) as u64;
-    let file = make_deck(&mut frozen, leader, length)?;
+    let file = make_deck(&mut frozen, length)?;
     let deck = Deck::map(file.as_fd(), places).map_err(|errno| ConvertError::Call {
         what: "mapping of the deck",
         errno,
     })?;
     let code = original.reserved.start;
     let read_only = Deck::read_only_length(places) as u64;
-    map_deck(&mut frozen, leader, code, (read_only, length))?;
+    map_deck(&mut frozen, code, (read_only, length))?;
     let mut stops = Vec::with_capacity(count);
-    for thread in frozen.into_parts()? {
-        stops.push(thread.into_stopped().map_err(DeputyError::Trace)?);
+    // The image has the threads in the order in which they were frozen.
+    for (thread, state) in frozen.into_parts()?.into_iter().zip(&original.threads) {
+        let stopped = thread.into_stopped().map_err(DeputyError::Trace)?;
+        stops.push((OwnTid::of(state), stopped));
     }
     let queues = queues(&stops).map_err(DeputyError::Trace)?;
-    let mut deputy = Deputy::enter(pid, deck, code, stops)?;
+    let mut deputy = Deputy::enter((pid, leader), deck, code, stops)?;
     // Trap: kernel-writes-to-gone-memory
     give_up_kernel_writes(&mut deputy, original)?;
     let slot = deputy.slot_of(leader).ok_or(DeputyError::Ended)?;
@@ -155,11 +158,12 @@ pub fn convert(mut frozen: Frozen, original: &Original) -> Result<Server, Conver
 }
 
 /// The signals that wait for these threads, and for their process.
-fn queues(stops: &[Stopped]) -> Result<Queues, TraceError> {
-    let own = stops.iter().map(|thread| thread.queued_signals(false));
+fn queues(stops: &[(OwnTid, Stopped)]) -> Result<Queues, TraceError> {
+    let own = stops.iter();
+    let own = own.map(|(_, thread)| thread.queued_signals(false));
     let own = own.collect::<Result<_, _>>()?;
     let shared = match stops.first() {
-        Some(leader) => leader.queued_signals(true)?,
+        Some((_, leader)) => leader.queued_signals(true)?,
         None => Vec::new(),
     };
     Ok(Queues::new(own, shared))
@@ -167,7 +171,7 @@ fn queues(stops: &[Stopped]) -> Result<Queues, TraceError> {
 
 /// The memory file of the deck, made by the process itself and taken from it. This needs no path
 /// and no access rights, and no descriptor stays in the program's table.
-fn make_deck(frozen: &mut Frozen, leader: Tid, length: u64) -> Result<OwnedFd, ConvertError> {
+fn make_deck(frozen: &mut Frozen, length: u64) -> Result<OwnedFd, ConvertError> {
     let pid = frozen.pid();
     let scratch = frozen.scratch()?;
     process_vm::write_exact(pid, scratch.start, b"whim-deck\0").map_err(|errno| {
@@ -180,7 +184,7 @@ fn make_deck(frozen: &mut Frozen, leader: Tid, length: u64) -> Result<OwnedFd, C
         libc::SYS_memfd_create,
         &[scratch.start, u64::from(libc::MFD_CLOEXEC)],
     );
-    let fd = check("memfd_create", frozen.run(leader, &[create])?[0])?;
+    let fd = check("memfd_create", frozen.run(pid, &[create])?[0])?;
     let in_process = i32::try_from(fd).unwrap_or(-1);
     let file = Pidfd::open(pid)
         .and_then(|process| process.take(in_process))
@@ -207,7 +211,6 @@ fn make_deck(frozen: &mut Frozen, leader: Tid, length: u64) -> Result<OwnedFd, C
 
 fn map_deck(
     frozen: &mut Frozen,
-    leader: Tid,
     code: u64,
     (read_only, length): (u64, u64),
 ) -> Result<(), ConvertError> {
@@ -234,7 +237,7 @@ fn map_deck(
         map(read_only, length, write),
         Syscall::new(libc::SYS_close, &[fd]),
     ];
-    for result in frozen.run(leader, &operations)? {
+    for result in frozen.run(frozen.pid(), &operations)? {
         check("mapping of the deck", result)?;
     }
     Ok(())
@@ -249,7 +252,7 @@ fn give_up_kernel_writes(deputy: &mut Deputy, original: &Original) -> Result<(),
         .write_data(0, &CpuTimer::default().to_kernel());
     let mut work = Vec::new();
     for thread in &original.threads {
-        let Some(slot) = deputy.slot_of(thread.tid) else {
+        let Some(slot) = deputy.slot_of(OwnTid::of(thread)) else {
             continue;
         };
         let mut batch = vec![
@@ -267,7 +270,7 @@ fn give_up_kernel_writes(deputy: &mut Deputy, original: &Original) -> Result<(),
                 ],
             ));
         }
-        if thread.tid == original.leader {
+        if OwnTid::of(thread) == original.leader {
             batch.extend(
                 CPU_TIMERS.map(|which| Syscall::new(libc::SYS_setitimer, &[which, base, 0])),
             );

@@ -1,10 +1,13 @@
 //! The deputy's threads: which of them executes what, and what the kernel reports of them.
 
+mod births;
+mod first;
+
+use crate::numbers::OwnTid;
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use whim_calls::NewThread;
 use whim_image::freeze_calls::{ERESTART_RESTARTBLOCK, ERESTARTSYS};
 use whim_model::Syscall;
 use whim_sys::crash;
@@ -86,6 +89,7 @@ enum Cut {
 #[derive(Debug)]
 struct Thread {
     tid: Tid,
+    own: OwnTid,
     trace: Trace,
     cut: Cut,
     /// It works for us although job control has stopped the process.
@@ -95,9 +99,10 @@ struct Thread {
 }
 
 impl Thread {
-    fn new(tid: Tid, trace: Trace) -> Self {
+    fn new((tid, own): (Tid, OwnTid), trace: Trace) -> Self {
         Self {
             tid,
+            own,
             trace,
             cut: Cut::No,
             urgent: false,
@@ -110,11 +115,13 @@ impl Thread {
 #[derive(Debug)]
 pub struct Deputy {
     pid: i32,
+    own_pid: OwnTid,
     deck: Deck,
     /// Address of the deck's code in the deputy.
     code: u64,
     threads: Vec<Thread>,
     slots: HashMap<Tid, usize>,
+    slots_by_own: HashMap<OwnTid, usize>,
     events: VecDeque<DeputyEvent>,
     group_stopped: bool,
     /// How many SIGCONT were delivered since the guest began to count them.
@@ -122,6 +129,8 @@ pub struct Deputy {
     raise: Option<Raise>,
     /// First stops of threads that are being added.
     born: HashMap<Tid, Stop>,
+    /// The thread that has been made last.
+    cloned: Option<Tid>,
 }
 
 /// A stop that was asked for.
@@ -139,17 +148,18 @@ impl Deputy {
     /// # Errors
     /// A thread died or refused a request.
     pub fn enter(
-        pid: i32,
+        (pid, own_pid): (i32, OwnTid),
         deck: Deck,
         code: u64,
-        stops: Vec<Stopped>,
+        stops: Vec<(OwnTid, Stopped)>,
     ) -> Result<Self, DeputyError> {
         let options =
             // Trap: a-deputy-outlives-its-supervisor
             ptrace::Options::SYSGOOD | ptrace::Options::EXITKILL | ptrace::Options::TRACE_CLONE;
         let mut threads = Vec::with_capacity(stops.len());
         let mut slots = HashMap::new();
-        for (slot, stopped) in stops.into_iter().enumerate() {
+        let mut slots_by_own = HashMap::new();
+        for (slot, (own, stopped)) in stops.into_iter().enumerate() {
             let tid = stopped.tid();
             crash::point("deputy-options");
             stopped.set_options(options)?;
@@ -157,73 +167,27 @@ impl Deputy {
             crash::point("deputy-enter");
             let running = stopped.resume(0)?;
             slots.insert(tid, slot);
-            threads.push(Thread::new(tid, Trace::Running(running)));
+            slots_by_own.insert(own, slot);
+            threads.push(Thread::new((tid, own), Trace::Running(running)));
         }
         Ok(Self {
             pid,
+            own_pid,
             deck,
             code,
             threads,
             slots,
+            slots_by_own,
             events: VecDeque::new(),
             group_stopped: false,
             continues: 0,
             raise: None,
             born: HashMap::new(),
+            cloned: None,
         })
     }
 
-    /// Has the thread in `slot`, which has nothing to do, make one more thread. Returns its number,
-    /// or a negative errno if the kernel refuses it or there is no place for it. The new thread
-    /// shares the other threads' undo list of semaphores, or has none.
-    ///
-    /// # Errors
-    /// The deputy died, or did not answer for a minute.
-    pub fn add_thread(
-        &mut self,
-        slot: usize,
-        shares_undo: bool,
-    ) -> Result<Result<Tid, i64>, DeputyError> {
-        let gone = (0..self.threads.len()).find(|place| self.is_gone(*place));
-        let place = gone.unwrap_or(self.threads.len());
-        if place == self.deck.slots() {
-            return Ok(Err(-i64::from(libc::EAGAIN)));
-        }
-        let undo = if shares_undo { libc::CLONE_SYSVSEM } else { 0 };
-        let flags = u64::from((NewThread::FLAGS | undo).cast_unsigned());
-        // It stops before its first instruction: no stack of its own is needed.
-        let clone = Syscall::new(libc::SYS_clone, &[flags, 0, 0, 0, 0]);
-        let result = self.run(slot, &[clone])?[0];
-        let Ok(tid) = Tid::try_from(result) else {
-            return Err(DeputyError::Ended);
-        };
-        if tid < 0 {
-            return Ok(Err(result));
-        }
-        let stopped = match self.born.remove(&tid) {
-            Some(stop) => Running::assume(tid).into_stopped(stop),
-            None => match Running::assume(tid).wait()? {
-                ptrace::Waited::Stopped(stopped) => stopped,
-                _ => return Err(DeputyError::Ended),
-            },
-        };
-        self.deck.clear(place);
-        into_loop(&stopped, &self.deck, self.code, place)?;
-        let trace = match stopped.stop() {
-            Stop::Group(_) => Trace::Listening(stopped.listen()?),
-            _ => Trace::Running(stopped.resume(0)?),
-        };
-        let thread = Thread::new(tid, trace);
-        if place == self.threads.len() {
-            self.threads.push(thread);
-        } else {
-            let before = std::mem::replace(&mut self.threads[place], thread);
-            self.slots.remove(&before.tid);
-        }
-        self.slots.insert(tid, place);
-        Ok(Ok(tid))
-    }
-
+    /// The process's number in our own pid namespace.
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.pid
@@ -241,12 +205,24 @@ impl Deputy {
     }
 
     #[must_use]
-    pub fn slot_of(&self, tid: Tid) -> Option<usize> {
+    pub fn slot_of(&self, own: OwnTid) -> Option<usize> {
+        self.slots_by_own.get(&own).copied()
+    }
+
+    /// The thread that has this number in our own pid namespace.
+    #[must_use]
+    pub fn slot_traced_as(&self, tid: Tid) -> Option<usize> {
         self.slots.get(&tid).copied()
     }
 
     #[must_use]
-    pub fn tid_of(&self, slot: usize) -> Tid {
+    pub fn own_of(&self, slot: usize) -> OwnTid {
+        self.threads[slot].own
+    }
+
+    /// A thread's number in our own pid namespace.
+    #[must_use]
+    pub fn traced_as(&self, slot: usize) -> Tid {
         self.threads[slot].tid
     }
 
@@ -584,6 +560,10 @@ impl Deputy {
                 }
                 Trace::Running(self.interrupted(slot, stopped)?)
             }
+            Stop::Clone => {
+                self.cloned = Tid::try_from(stopped.event_message()?).ok();
+                Trace::Running(stopped.resume(0)?)
+            }
             _ => Trace::Running(stopped.resume(0)?),
         };
         // The stop that this brings about tells whether the signal that was raised has stopped the
@@ -608,11 +588,12 @@ impl Deputy {
                 return Ok(Trace::Running(stopped.resume(0)?));
             }
         }
+        let info = stopped.signal_info()?;
         if signal == libc::SIGSTOP {
+            let signal = if self.is_immune(&info) { 0 } else { signal };
             return Ok(Trace::Running(stopped.resume(signal)?));
         }
-        let info = stopped.signal_info()?;
-        if signal == TICKET_SIGNAL && info == ticket() {
+        if signal == TICKET_SIGNAL && is_ticket(&info) {
             let raise = self.raise.take();
             let raise = raise.filter(|raise| raise.continues >= self.continues);
             self.threads[slot].raised = raise.is_some();
@@ -704,19 +685,21 @@ impl Deputy {
     ///
     /// # Errors
     /// A thread died.
-    pub fn leave(mut self) -> Result<(Deck, Vec<Stopped>), DeputyError> {
+    pub fn leave(mut self) -> Result<(Deck, Vec<(OwnTid, Stopped)>), DeputyError> {
         let threads = self.threads.drain(..);
-        let running: Vec<Running> = threads
+        let running: Vec<(OwnTid, Running)> = threads
             .filter_map(|thread| match thread.trace {
-                Trace::Running(running) | Trace::Listening(running) => Some(running),
+                Trace::Running(running) | Trace::Listening(running) => Some((thread.own, running)),
                 Trace::Gone => None,
             })
             .collect();
         // All are interrupted before one is waited for: they stop at the same time.
-        for thread in &running {
+        for (_, thread) in &running {
             thread.interrupt()?;
         }
-        let stops = running.into_iter().map(stop_idle);
+        let stops = running
+            .into_iter()
+            .map(|(own, running)| Ok((own, stop_idle(running)?)));
         Ok((self.deck, stops.collect::<Result<_, _>>()?))
     }
 }
@@ -748,6 +731,14 @@ fn ticket() -> RawSigInfo {
     info[24..28].copy_from_slice(&TICKET_MARK.to_ne_bytes());
     info[28..32].copy_from_slice(&std::process::id().to_ne_bytes());
     info
+}
+
+/// Whether this is our own signal. The kernel puts its sender's ids, as the process's namespaces have them,
+/// in the place of ours.
+fn is_ticket(info: &RawSigInfo) -> bool {
+    let ticket = ticket();
+    let equal = |from: usize, to: usize| info[from..to] == ticket[from..to];
+    equal(0, 4) && equal(8, 12) && equal(24, 32)
 }
 
 /// Interrupts a thread. It is no error if the thread dies meanwhile, because its end is reported

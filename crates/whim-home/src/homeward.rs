@@ -6,6 +6,7 @@ use crate::convert::Original;
 use crate::deputy::{Deputy, DeputyError, DeputyEvent};
 use crate::held::HeldSignal;
 use crate::holding::Holding;
+use crate::numbers::OwnTid;
 use crate::queues::Arrived;
 use crate::server::timers;
 use crate::server::{Finished, ServeError, Server};
@@ -27,6 +28,7 @@ use whim_model::{
 };
 use whim_sys::crash;
 use whim_sys::process_vm;
+use whim_sys::ptrace::Tid;
 use whim_sys::resident;
 
 /// The most mappings that a returning image may have.
@@ -53,7 +55,7 @@ pub enum HomewardError {
     #[error("Resuming at home failed: {0}")]
     Freeze(#[from] FreezeError),
     #[error("A call of thread {0} did not end within {QUIET_WITHIN:?}")]
-    Busy(i32),
+    Busy(Tid),
     #[error("The process ended meanwhile")]
     Ended,
 }
@@ -75,7 +77,7 @@ pub fn check_image(
     }
     let mut seen = BTreeSet::new();
     for thread in &image.threads {
-        let slot = deputy.slot_of(thread.tid);
+        let slot = deputy.slot_of(OwnTid::of(thread));
         if slot.is_none_or(|slot| deputy.is_gone(slot)) || !seen.insert(thread.tid) {
             return Err(HomewardError::Unsound(format!("thread {}", thread.tid)));
         }
@@ -161,7 +163,7 @@ pub fn quiesce(server: &mut Server, held: &mut Vec<HeldSignal>) -> Result<(), Ho
                     server.finished(slot)?;
                 }
                 if begun.elapsed() > QUIET_WITHIN {
-                    return Err(HomewardError::Busy(server.deputy.tid_of(first)));
+                    return Err(HomewardError::Busy(server.deputy.traced_as(first)));
                 }
                 std::thread::yield_now();
             }
@@ -237,7 +239,7 @@ pub fn restore_mappings(server: &mut Server, image: &ProcessImage) -> Result<(),
     crash::point("home-unmap-window");
     let slot = server
         .deputy
-        .slot_of(image.pid)
+        .slot_of(OwnTid::of_leader(image))
         .ok_or(HomewardError::Ended)?;
     let pieces = server.window.pieces().to_vec();
     let unmap: Vec<Syscall> = pieces
@@ -361,7 +363,7 @@ pub fn restore_locks(
 ) -> Result<(), HomewardError> {
     let slot = server
         .deputy
-        .slot_of(image.pid)
+        .slot_of(OwnTid::of_leader(image))
         .ok_or(HomewardError::Ended)?;
     let mut operations = merge_operations(image, original);
     operations.extend(lock_operations(image, original));
@@ -450,7 +452,7 @@ fn write_backed(pid: i32, mapping: &Mapping, at: u64, bytes: &[u8]) -> Result<()
 pub fn restore_process(server: &mut Server, image: &ProcessImage) -> Result<(), HomewardError> {
     let slot = server
         .deputy
-        .slot_of(image.pid)
+        .slot_of(OwnTid::of_leader(image))
         .ok_or(HomewardError::Ended)?;
     let data = server.deputy.address(server.deputy.deck().data_offset());
     let layout = &image.layout;
@@ -565,13 +567,13 @@ pub fn restore_threads(server: &mut Server, image: &ProcessImage) -> Result<(), 
         restore_own(&mut server.deputy, threads)?;
     }
     for thread in &image.threads {
-        if let Some(slot) = server.deputy.slot_of(thread.tid) {
-            requeue(server, slot, image.pid, thread)?;
+        if let Some(slot) = server.deputy.slot_of(OwnTid::of(thread)) {
+            requeue(server, slot, OwnTid::of_leader(image), thread)?;
         }
     }
     let leader = server
         .deputy
-        .slot_of(image.pid)
+        .slot_of(OwnTid::of_leader(image))
         .ok_or(HomewardError::Ended)?;
     let data = server.deputy.address(server.deputy.deck().data_offset());
     for (which, timer) in CPU_TIMERS.into_iter().zip(image.cpu_timers) {
@@ -582,7 +584,7 @@ pub fn restore_threads(server: &mut Server, image: &ProcessImage) -> Result<(), 
     for signal in &image.pending {
         let data = server.deputy.address(server.deputy.deck().data_offset());
         server.deputy.deck().write_data(0, &padded(&signal.info));
-        let pid = i64::from(image.pid).cast_unsigned();
+        let pid = OwnTid::of_leader(image).argument();
         let number = u64::from(signal.signal);
         let operation = Syscall::new(libc::SYS_rt_sigqueueinfo, &[pid, number, data]);
         server.deputy.run(leader, &[operation])?;
@@ -595,7 +597,7 @@ fn restore_own(deputy: &mut Deputy, threads: &[ThreadImage]) -> Result<(), Homew
     let base = deputy.address(deputy.deck().data_offset());
     let mut work = Vec::with_capacity(threads.len());
     for (index, thread) in threads.iter().enumerate() {
-        let Some(slot) = deputy.slot_of(thread.tid) else {
+        let Some(slot) = deputy.slot_of(OwnTid::of(thread)) else {
             continue;
         };
         let stack = thread.alternate_stack;
@@ -649,10 +651,10 @@ pub fn requeue_held(
             _ => {}
         }
     }
-    let pid = i64::from(image.pid).cast_unsigned();
+    let pid = OwnTid::of_leader(image).argument();
     let leader = server
         .deputy
-        .slot_of(image.pid)
+        .slot_of(OwnTid::of_leader(image))
         .ok_or(HomewardError::Ended)?;
     let mut all: Vec<Arrived> = held
         .drain(..)
@@ -668,7 +670,7 @@ pub fn requeue_held(
         let tid = server.addressee(&arrived);
         let target = tid.and_then(|tid| Some((tid, server.deputy.slot_of(tid)?)));
         let (slot, operation) = if let Some((tid, slot)) = target {
-            let args = [pid, i64::from(tid).cast_unsigned(), number, data];
+            let args = [pid, tid.argument(), number, data];
             (slot, Syscall::new(libc::SYS_rt_tgsigqueueinfo, &args))
         } else {
             (
@@ -692,7 +694,7 @@ fn padded(info: &[u8]) -> [u8; 128] {
 fn requeue(
     server: &mut Server,
     slot: usize,
-    pid: i32,
+    pid: OwnTid,
     thread: &ThreadImage,
 ) -> Result<(), HomewardError> {
     for signal in &thread.pending {
@@ -701,8 +703,8 @@ fn requeue(
         let operation = Syscall::new(
             libc::SYS_rt_tgsigqueueinfo,
             &[
-                i64::from(pid).cast_unsigned(),
-                i64::from(thread.tid).cast_unsigned(),
+                pid.argument(),
+                OwnTid::of(thread).argument(),
                 u64::from(signal.signal),
                 data,
             ],
@@ -769,7 +771,7 @@ pub fn resumption(thread: &ThreadImage, finished: Option<Finished>) -> Resumptio
 }
 
 impl Resumption {
-    fn wait(&self, tid: i32) -> Option<Wait> {
+    fn wait(&self, tid: Tid) -> Option<Wait> {
         Some(Wait {
             tid,
             call: Syscall {
@@ -793,7 +795,7 @@ pub fn resume_at_home(
     let pid = server.deputy.pid();
     let mut resumptions = HashMap::new();
     for thread in &image.threads {
-        let Some(slot) = server.deputy.slot_of(thread.tid) else {
+        let Some(slot) = server.deputy.slot_of(OwnTid::of(thread)) else {
             continue;
         };
         let found = resumption(thread, server.result_of(slot, thread.awaited));
@@ -802,14 +804,17 @@ pub fn resume_at_home(
             // EFAULT as well.
             let _ = process_vm::write(pid, *address, bytes);
         }
-        resumptions.insert(thread.tid, (thread, found));
+        resumptions.insert(OwnTid::of(thread), (thread, found));
     }
     crash::point("home-leave");
-    let (_deck, stops) = server.deputy.leave()?;
-    for stopped in &stops {
-        let Some((thread, found)) = resumptions.get(&stopped.tid()) else {
+    let (_deck, threads) = server.deputy.leave()?;
+    let (mut stops, mut waits) = (Vec::new(), Vec::new());
+    for (own, stopped) in threads {
+        let Some((thread, found)) = resumptions.get(&own) else {
+            stops.push(stopped);
             continue;
         };
+        waits.extend(found.wait(stopped.tid()));
         stopped
             .set_xstate(&thread.xstate)
             .map_err(DeputyError::Trace)?;
@@ -821,15 +826,12 @@ pub fn resume_at_home(
         stopped
             .set_signal_mask(thread.signal_mask)
             .map_err(DeputyError::Trace)?;
+        stops.push(stopped);
     }
-    let waits = resumptions.values();
-    let waits: Vec<Wait> = waits
-        .filter_map(|(thread, found)| found.wait(thread.tid))
-        .collect();
     let mut frozen = Frozen::assemble(pid, stops, &waits)?;
     let reserved = original.reserved;
     let unmap = Syscall::new(libc::SYS_munmap, &[reserved.start, reserved.len()]);
-    frozen.run(image.pid, &[unmap])?;
+    frozen.run(pid, &[unmap])?;
     // Only now is nothing of the deputy left in the process.
     frozen.set_exit_kill(false)?;
     Ok(Holding::new(frozen.release()?))

@@ -16,6 +16,7 @@ mod identity;
 mod journal;
 mod masks;
 mod moving;
+pub mod numbers;
 mod outward;
 mod progress;
 mod queues;

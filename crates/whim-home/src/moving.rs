@@ -449,7 +449,7 @@ impl Homeward {
         self.received.add_pages(address, bytes.len())?;
         match &self.image {
             Some(image) => Ok(homeward::write_pages(
-                original.leader,
+                server.deputy.pid(),
                 image,
                 address,
                 bytes,

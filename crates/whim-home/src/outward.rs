@@ -7,6 +7,7 @@
 use crate::connections::{ConnectionError, Connections, clocks};
 use crate::holding::Holding;
 use crate::journal::Journal;
+use crate::numbers::Ids;
 use crate::room::{self, Reserve, Room, RoomError};
 use crate::seize::{SeizeError, Seized};
 use crate::subject::{Subject, SubjectError};
@@ -278,10 +279,11 @@ impl Outward<'_> {
         let mut taken = crate::seize::seize(self.pid, self.holding)?;
         self.phase(Phase::Admit);
         self.subject.check()?;
-        let (pid, lease, limit) = (self.pid, self.lease, self.going.limit());
+        let (lease, limit) = (self.lease, self.going.limit());
+        let ids = Ids::of(self.pid).map_err(|_| FreezeError::Gone(self.pid))?;
         let heard = taken.while_attended(self.holding, move || {
             let mut connections = connect()?;
-            let answer = prepare(&mut connections, (pid, lease), limit);
+            let answer = prepare(&mut connections, (ids, lease), limit);
             Ok((connections, answer))
         })?;
         let (connections, answer) = heard?;
@@ -363,7 +365,7 @@ impl Outward<'_> {
             }
         }
         let memory = HomeMemory {
-            pid: image.pid,
+            pid: self.pid,
             mappings: &image.mappings,
         };
         let context = whim_calls::Context {
@@ -544,11 +546,13 @@ impl Outward<'_> {
 /// Has the host build what it needs, which takes longer than a freeze may.
 fn prepare(
     connections: &mut Connections,
-    (pid, lease): (i32, Option<Duration>),
+    (ids, lease): (Ids, Option<Duration>),
     limit: Duration,
 ) -> Result<ToHome, ConnectionError> {
     let prepare = ToGuest::Prepare {
-        pid,
+        pid: ids.pid,
+        own_pid: ids.own_pid.number(),
+        uid: ids.uid,
         threads: 1,
         resident_bytes: 0,
         clocks: connections.clocks,

@@ -12,6 +12,7 @@ use crate::attic::Attic;
 use crate::deputy::{Deputy, DeputyError};
 use crate::held::HeldSignal;
 use crate::masks;
+use crate::numbers::OwnTid;
 use crate::outward::Continuation;
 use crate::queues::{Arrived, Queues};
 use crate::window::{Placement, Window};
@@ -194,7 +195,7 @@ impl Server {
 
     fn slot(&self, tid: i32) -> Result<usize, ServeError> {
         self.deputy
-            .slot_of(tid)
+            .slot_of(OwnTid::named(tid))
             .ok_or(ServeError::UnknownThread(tid))
     }
 
@@ -305,7 +306,7 @@ impl Server {
         may_block: bool,
         tail: &[u8],
     ) -> Result<(), ServeError> {
-        let tid = self.deputy.tid_of(slot);
+        let tid = self.deputy.own_of(slot).number();
         let Ok(placement) = self.window.plan(slot, &active.regions, tail) else {
             if let Some(sequence) = active.asked_by {
                 self.answer(tid, sequence, EFAULT);
@@ -513,7 +514,7 @@ impl Server {
             deadline_ns,
         };
         if let Some(sequence) = active.asked_by {
-            self.reply(self.deputy.tid_of(slot), sequence, &finished);
+            self.reply(self.deputy.own_of(slot).number(), sequence, &finished);
         }
         self.priorities_changed |= finished.result >= 0 && changes_priorities(finished.number);
         self.callers[slot].finished = Some(finished);
@@ -617,16 +618,20 @@ impl Server {
     }
 
     /// The thread to which a signal is addressed; none if it is for the process.
-    pub fn addressee(&self, arrived: &Arrived) -> Option<i32> {
+    pub fn addressee(&self, arrived: &Arrived) -> Option<OwnTid> {
         const SI_TKILL: i32 = -6;
         const SI_TIMER: i32 = -2;
         let (slot, info) = (arrived.held.slot, &arrived.held.info);
         let word =
             |at: usize| i32::from_le_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
         match word(8) {
-            _ if arrived.own => Some(self.deputy.tid_of(slot)),
-            SI_TKILL => Some(self.deputy.tid_of(slot)),
-            SI_TIMER => timers::thread_of(self.deputy.pid(), word(16)),
+            _ if arrived.own => Some(self.deputy.own_of(slot)),
+            SI_TKILL => Some(self.deputy.own_of(slot)),
+            SI_TIMER => {
+                let tid = timers::thread_of(self.deputy.pid(), word(16))?;
+                let slot = self.deputy.slot_traced_as(tid)?;
+                Some(self.deputy.own_of(slot))
+            }
             _ => None,
         }
     }
@@ -661,10 +666,11 @@ impl Server {
             && self.callers[slot].active.is_some();
         // Trap: a-thread-s-own-signals
         let tid = if by_call {
-            Some(self.deputy.tid_of(slot))
+            Some(self.deputy.own_of(slot))
         } else {
             self.addressee(arrived)
         };
+        let tid = tid.map(OwnTid::number);
         let Ok(signal) = u8::try_from(signal) else {
             return;
         };

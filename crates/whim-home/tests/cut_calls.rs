@@ -5,6 +5,7 @@ mod support;
 
 use support::{Program, convert_program};
 use whim_home::homeward;
+use whim_home::numbers::OwnTid;
 use whim_journey::message::{CallRequest, WireDirection, WireRegion, WireReturned};
 use whim_sys::crash;
 
@@ -142,7 +143,11 @@ fn no_wait_of_a_socket_notices_that_it_was_cut() {
         };
         away.server.call(request, &message()).expect("served");
         homeward::quiesce(&mut away.server, &mut held).expect("quiet");
-        let slot = away.server.deputy.slot_of(tid).expect("its thread");
+        let slot = away
+            .server
+            .deputy
+            .slot_of(OwnTid::named(tid))
+            .expect("its thread");
         let finished = away.server.result_of(slot, sequence).expect("it is over");
         assert_eq!(finished.result, ERESTARTNOHAND, "{name}");
         assert!(finished.deadline_ns.is_some(), "{name} would wait anew");

@@ -10,6 +10,7 @@ use whim_attempts::{Attempt, Party};
 use whim_home::convert::Original;
 use whim_home::deputy::SPARE_THREADS;
 use whim_home::homeward;
+use whim_home::numbers::OwnTid;
 use whim_home::server::{FileMapping, FileRemapping, Outgoing, ServeError, Server};
 use whim_journey::message::{
     CallRequest, Disposition, RELEASED_MAX, ToGuest, WireDirection, WireRegion, WireReturned,
@@ -382,7 +383,7 @@ fn open_own_memory(converted: &mut Converted) -> i64 {
     deputy.deck().write_data(0, b"/proc/self/mem\0");
     let here = libc::AT_FDCWD.cast_unsigned().into();
     let open = Syscall::new(libc::SYS_openat, &[here, path, 2]);
-    let slot = deputy.slot_of(tid).expect("its thread");
+    let slot = deputy.slot_of(OwnTid::named(tid)).expect("its thread");
     let opened = deputy.run(slot, &[open]).expect("run")[0];
     assert!(opened > 0, "{opened}");
     opened

@@ -109,7 +109,7 @@ pub struct CaptureOptions<'a> {
 /// A call that the freeze has interrupted; the thread still waits for its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InFlight {
-    /// As we see it (the tracer's pid namespace).
+    /// The thread, by its number in the process's own pid namespace, as the image has it.
     pub tid: i32,
     /// The call to be executed, and its arguments. They hold the rest of a relative timeout if that
     /// is in a register, and the rest of the buffer if a part of a transfer was done.
@@ -191,7 +191,11 @@ impl Frozen {
         let mut begun_anew = Vec::new();
         for index in 0..self.threads.len() {
             pulse::advance();
-            let plan = plan(&self.threads[index], options.begins_in_guest);
+            let mut plan = plan(&self.threads[index], options.begins_in_guest);
+            let own = self.own_id(self.threads[index].tid)?;
+            if let Some(call) = &mut plan.call {
+                call.tid = own;
+            }
             match plan.activity {
                 Activity::AwaitsHome => in_flight.extend(plan.call),
                 Activity::Computing => begun_anew.extend(plan.call),
@@ -199,7 +203,12 @@ impl Frozen {
             let answer = answers.threads[index];
             threads.push(ThreadImage {
                 deadline_ns: plan.deadline_ns,
-                ..self.thread_image(index, plan.registers, plan.activity, answer, options)?
+                ..self.thread_image(
+                    (index, own),
+                    (plan.registers, plan.activity),
+                    answer,
+                    options,
+                )?
             });
         }
         let (mappings, files) = mappings(&entries, &flags, options.reserved)?;
@@ -258,9 +267,8 @@ impl Frozen {
 
     fn thread_image(
         &self,
-        index: usize,
-        registers: Registers,
-        activity: Activity,
+        (index, own): (usize, i32),
+        (registers, activity): (Registers, Activity),
         answer: ThreadAnswer,
         options: &CaptureOptions<'_>,
     ) -> Result<ThreadImage, CaptureError> {
@@ -281,7 +289,7 @@ impl Frozen {
             Vec::new()
         };
         Ok(ThreadImage {
-            tid: self.own_id(tid)?,
+            tid: own,
             registers,
             activity,
             awaited: 0,

@@ -304,7 +304,12 @@ pub enum ToGuest {
     /// Answered at once, even before a guest is here.
     Ping,
     Prepare {
+        /// As home's node knows the process.
         pid: i32,
+        /// As it knows itself: in its own pid namespace.
+        own_pid: i32,
+        /// Its real user id, as it sees it itself.
+        uid: u32,
         threads: u32,
         resident_bytes: u64,
         clocks: ClockPair,

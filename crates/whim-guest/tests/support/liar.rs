@@ -143,6 +143,8 @@ impl Liar {
 pub(crate) fn prepare(pid: i32) -> ToGuest {
     ToGuest::Prepare {
         pid,
+        own_pid: pid,
+        uid: 0,
         threads: 1,
         resident_bytes: 0,
         clocks: ClockPair::default(),

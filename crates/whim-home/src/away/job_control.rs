@@ -9,6 +9,7 @@
 use super::Away;
 use crate::held::HeldSignal;
 use crate::moving::Transition;
+use crate::numbers::OwnTid;
 use crate::server::Outgoing;
 use anyhow::{Result, bail};
 use whim_journey::message::{ToGuest, ToHome};
@@ -40,7 +41,7 @@ impl Away {
         };
         let signal = i32::from(*signal);
         let info = <[u8; 128]>::try_from(info.as_slice()).ok();
-        let slot = self.server.deputy.slot_of(*tid);
+        let slot = self.server.deputy.slot_of(OwnTid::named(*tid));
         let (Some(slot), Some(info), libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) =
             (slot, info, signal)
         else {

@@ -18,10 +18,13 @@ impl Away {
         // At a new host every thread has the default share.
         let is_new = self.connections.told.is_empty();
         let deputy = &self.server.deputy;
-        let tids = (0..deputy.thread_count()).map(|slot| deputy.tid_of(slot));
+        let slots = 0..deputy.thread_count();
         // Threads that are gone are left out, because another thread may get the number.
-        let now: HashMap<i32, Priority> = tids
-            .filter_map(|tid| Some((tid, priority::of(tid).ok()?)))
+        let now: HashMap<i32, Priority> = slots
+            .filter_map(|slot| {
+                let share = priority::of(deputy.traced_as(slot)).ok()?;
+                Some((deputy.own_of(slot).number(), share))
+            })
             .collect();
         let told = std::mem::replace(&mut self.connections.told, now.clone());
         for (tid, share) in now {

@@ -39,7 +39,7 @@ impl Server {
             ..Registers::default()
         };
         registers.set_arguments(active.args);
-        let ids = (self.deputy.pid(), self.deputy.tid_of(slot));
+        let ids = (self.deputy.pid(), self.deputy.traced_as(slot));
         let Some(call) = freeze_calls::left_short(ids, &mut registers) else {
             return false;
         };

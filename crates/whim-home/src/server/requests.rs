@@ -2,6 +2,7 @@
 //! threads and of the process.
 
 use super::{Caller, EAGAIN, ENOMEM, HANDLER_STAND_IN, Outgoing, ServeError, Server, dropping};
+use crate::numbers::OwnTid;
 use whim_journey::message::{Disposition, ToGuest};
 use whim_journey::turn::Request;
 use whim_model::Syscall;
@@ -159,7 +160,8 @@ impl Server {
                 self.callers[new] = Caller::default();
             }
         }
-        self.answer(tid, sequence, made.map_or_else(|errno| errno, i64::from));
+        let number = |own: OwnTid| i64::from(own.number());
+        self.answer(tid, sequence, made.map_or_else(|errno| errno, number));
         Ok(())
     }
 

@@ -1,7 +1,10 @@
 //! Timers of the process, which are the deputy's.
 
-/// The thread to which a timer sends its signals; none if they are for the process.
-pub fn thread_of(pid: i32, timer: i32) -> Option<i32> {
+use whim_sys::ptrace::Tid;
+
+/// The thread to which a timer sends its signals, by its number in our own pid namespace; none if they are
+/// for the process.
+pub fn thread_of(pid: i32, timer: i32) -> Option<Tid> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/timers")).ok()?;
     thread_in(&text, timer)
 }

@@ -1,0 +1,66 @@
+//! Threads that are added while the process is away.
+
+use super::{Deputy, DeputyError, Thread, Trace, into_loop};
+use crate::numbers::OwnTid;
+use whim_calls::NewThread;
+use whim_model::Syscall;
+use whim_sys::ptrace::{self, Running, Stop};
+
+impl Deputy {
+    /// Has the thread in `slot`, which has nothing to do, make one more thread. Returns its number,
+    /// or a negative errno if the kernel refuses it or there is no place for it. The new thread
+    /// shares the other threads' undo list of semaphores, or has none.
+    ///
+    /// # Errors
+    /// The deputy died, or did not answer for a minute.
+    pub fn add_thread(
+        &mut self,
+        slot: usize,
+        shares_undo: bool,
+    ) -> Result<Result<OwnTid, i64>, DeputyError> {
+        let gone = (0..self.threads.len()).find(|place| self.is_gone(*place));
+        let place = gone.unwrap_or(self.threads.len());
+        if place == self.deck.slots() {
+            return Ok(Err(-i64::from(libc::EAGAIN)));
+        }
+        let undo = if shares_undo { libc::CLONE_SYSVSEM } else { 0 };
+        let flags = u64::from((NewThread::FLAGS | undo).cast_unsigned());
+        // It stops before its first instruction: no stack of its own is needed.
+        let clone = Syscall::new(libc::SYS_clone, &[flags, 0, 0, 0, 0]);
+        self.cloned = None;
+        let result = self.run(slot, &[clone])?[0];
+        let Ok(own) = i32::try_from(result) else {
+            return Err(DeputyError::Ended);
+        };
+        if own < 0 {
+            return Ok(Err(result));
+        }
+        // The call tells the number in the process's namespace, its tracer hears the one in ours.
+        let (own, tid) = (OwnTid::named(own), self.cloned.take());
+        let tid = tid.ok_or(DeputyError::Ended)?;
+        let stopped = match self.born.remove(&tid) {
+            Some(stop) => Running::assume(tid).into_stopped(stop),
+            None => match Running::assume(tid).wait()? {
+                ptrace::Waited::Stopped(stopped) => stopped,
+                _ => return Err(DeputyError::Ended),
+            },
+        };
+        self.deck.clear(place);
+        into_loop(&stopped, &self.deck, self.code, place)?;
+        let trace = match stopped.stop() {
+            Stop::Group(_) => Trace::Listening(stopped.listen()?),
+            _ => Trace::Running(stopped.resume(0)?),
+        };
+        let thread = Thread::new((tid, own), trace);
+        if place == self.threads.len() {
+            self.threads.push(thread);
+        } else {
+            let before = std::mem::replace(&mut self.threads[place], thread);
+            self.slots.remove(&before.tid);
+            self.slots_by_own.remove(&before.own);
+        }
+        self.slots.insert(tid, place);
+        self.slots_by_own.insert(own, place);
+        Ok(Ok(own))
+    }
+}
