@@ -136,7 +136,7 @@ impl Guest {
             if let Stop::Signal(signal) = stopped.stop() {
                 let raw = stopped.signal_info()?;
                 let info = self.tickets.redeem(&raw);
-                let effect = self.effect(signal);
+                let effect = self.effect_of(signal, &info);
                 if effect == Effect::Ends {
                     self.keep_fatal(host_tid, signal, info);
                     break;

@@ -24,6 +24,7 @@ mod control;
 mod cut;
 mod error;
 mod fault;
+mod first;
 mod guest;
 mod limits;
 mod mappings;

@@ -4,10 +4,13 @@
 //! ```text
 //! supervisor --- zygote (the private identity) --- init (pid 1 of the sandbox) --- guest
 //! ```
+//! A guest that is the first process of its own pid namespace gets one more namespace (`first`).
+//!
 //! The zygote is a copy of the supervisor, made before any key is read into memory. It takes the
 //! private identity first, so that the new user namespace belongs to that identity. That lets the
 //! supervisor, which has the same identity and no capability, trace the guest.
 
+mod first;
 mod inside;
 
 use serde::{Deserialize, Serialize};

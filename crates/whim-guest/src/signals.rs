@@ -74,6 +74,7 @@ impl Guest {
         }
         match signal {
             libc::SIGCHLD | libc::SIGURG | libc::SIGWINCH | libc::SIGCONT => Effect::Nothing,
+            _ if self.is_first() => Effect::Nothing,
             stop if STOPS.contains(&stop) => Effect::Stops,
             _ => Effect::Ends,
         }
@@ -95,7 +96,7 @@ impl Guest {
         let host_tid = stopped.tid();
         let raw = stopped.signal_info()?;
         let info = self.tickets.redeem(&raw);
-        let mut effect = self.effect(signal);
+        let mut effect = self.effect_of(signal, &info);
         if effect == Effect::Stops && self.was_ended_before() {
             effect = Effect::Nothing;
         }

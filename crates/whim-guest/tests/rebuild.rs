@@ -562,10 +562,11 @@ fn gated(name: &str) -> bool {
 
 /// Each case in a process of its own, because it gives up its rights.
 fn main() {
-    let cases: [(&str, fn()); 7] = [
+    let cases: [(&str, fn()); 8] = [
         ("as-we-are", || rebuild_and_run(None, 4242, 1)),
         ("private-id", || rebuild_and_run(Some(70_001), 31_000, 1)),
         ("threads", || rebuild_and_run(Some(70_002), 500, 5)),
+        ("first", || rebuild_and_run(Some(70_003), 1, 5)),
         ("escapes", escapes_without_a_filter),
         ("numbers", every_number_is_local_or_reported),
         ("another-vdso", || another_vdso(false)),

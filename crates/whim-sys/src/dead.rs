@@ -2,7 +2,8 @@
 //!
 //! The kernel does not report the end of a process's first thread before all other threads have
 //! been reaped, and to reap them is the tracer's task. So a tracer that waits for the first thread
-//! alone would wait for ever.
+//! alone would wait for ever. Of the first process of a pid namespace it is the last thread that does
+//! not end before: in its end it waits until its namespace is empty.
 
 use crate::ptrace::Tid;
 use std::fs;
@@ -50,18 +51,28 @@ impl Patience {
     }
 }
 
-/// Whether this thread has ended and waits to be reaped by its tracer.
+/// Whether this thread has ended and waits to be reaped by its tracer, or is in the middle of its end.
 fn is_dead(task: &Path) -> bool {
+    /// include/linux/sched.h
+    const PF_EXITING: u32 = 0x4;
     let text = fs::read_to_string(task.join("stat")).unwrap_or_default();
     // Behind the name, which may have anything in it.
-    let state = text.rsplit_once(") ").map(|(_, rest)| rest.chars().next());
-    matches!(state, Some(Some('Z' | 'X')))
+    let Some((_, rest)) = text.rsplit_once(") ") else {
+        return false;
+    };
+    let mut words = rest.split(' ');
+    if matches!(words.next(), Some("Z" | "X")) {
+        return true;
+    }
+    // Field 9; the state is field 3.
+    let flags = words.nth(5).and_then(|flags| flags.parse::<u32>().ok());
+    flags.is_some_and(|flags| flags & PF_EXITING != 0)
 }
 
-/// If all threads of this process, whose first thread is `leader`, have ended, reaps the others.
-/// While one of them lives, the process is not dead: a first thread may end before others.
-pub fn take_note_of_others(leader: Tid) {
-    let process = Path::new("/proc").join(leader.to_string());
+/// If all threads of the process of this thread have ended, or are ending, reaps the others. While one of
+/// them lives, the process is not dead: a first thread may end before others.
+pub fn take_note_of_others(thread: Tid) {
+    let process = Path::new("/proc").join(thread.to_string());
     if !is_dead(&process) {
         return;
     }
@@ -72,7 +83,7 @@ pub fn take_note_of_others(leader: Tid) {
     }
     for task in tasks {
         let tid = task.file_name().to_str().and_then(|name| name.parse().ok());
-        if let Some(tid) = tid.filter(|tid| *tid != leader) {
+        if let Some(tid) = tid.filter(|tid| *tid != thread) {
             forget(tid);
         }
     }

@@ -314,6 +314,14 @@ impl PidFd {
     }
 }
 
+/// As [`PidFd::enter`], for callers that cannot see a `/proc` any more.
+///
+/// # Errors
+/// The process has ended, or the kernel refuses.
+pub fn enter_of(process: &OwnedFd, set: Set) -> Result<(), NamespaceError> {
+    nix::sched::setns(process, set.flags()).map_err(|errno| NamespaceError::Enter(set, 0, errno))
+}
+
 impl AsFd for PidFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

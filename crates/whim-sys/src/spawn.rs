@@ -16,6 +16,8 @@ const EMPTY_PATH: c_int = 0x1000;
 pub enum Namespaces {
     /// Those of its parent.
     Inherited,
+    /// Those of its parent, but for a new pid namespace, whose first process it is.
+    OfNumbers,
     /// New user, pid, mount, network, IPC and UTS namespaces.
     Own,
 }
@@ -24,6 +26,7 @@ impl Namespaces {
     fn flags(self) -> c_int {
         match self {
             Self::Inherited => 0,
+            Self::OfNumbers => libc::CLONE_NEWPID,
             Self::Own => {
                 libc::CLONE_NEWUSER
                     | libc::CLONE_NEWPID
@@ -130,9 +133,10 @@ pub fn clone_alone(namespaces: Namespaces, number: Option<i32>) -> Result<Cloned
     match result {
         -1 => Err(match (namespaces, Errno::last()) {
             // Any other errno means a lack of processes or memory.
-            (Namespaces::Own, errno @ (Errno::EPERM | Errno::ENOSPC | Errno::EINVAL)) => {
-                SpawnError::Namespaces(errno)
-            }
+            (
+                Namespaces::Own | Namespaces::OfNumbers,
+                errno @ (Errno::EPERM | Errno::ENOSPC | Errno::EINVAL),
+            ) => SpawnError::Namespaces(errno),
             (_, errno) => SpawnError::Clone(errno),
         }),
         0 => Ok(Cloned::Child),

@@ -1,7 +1,7 @@
 //! What runs in the sandbox's own processes: the zygote, init, and the guest before its exec.
 
 use super::{
-    Answer, DEVICE_NUMBER, GuestRequest, Identity, NextNumber, receive_line, send, send_with,
+    Answer, DEVICE_NUMBER, GuestRequest, Identity, NextNumber, first, receive_line, send, send_with,
 };
 use nix::errno::Errno;
 use nix::mount::MsFlags;
@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use std::error::Error;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::exit;
@@ -25,7 +25,7 @@ use whim_sys::uffd::Device;
 const INSIDE_ID: u32 = 1;
 const NANOSECONDS: i64 = 1_000_000_000;
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
+pub(super) type Outcome<T> = Result<T, Box<dyn Error>>;
 
 fn describe(error: &dyn Error) -> String {
     let mut text = error.to_string();
@@ -85,19 +85,37 @@ fn become_private(socket: &UnixStream) -> Outcome<(u32, u32)> {
 
 fn init(socket: &UnixStream, gate: UnixStream, device: Option<Device>, uid: u32, gid: u32) -> ! {
     let (offsets, numbers) = match furnish(uid, gid) {
-        Ok(files) => files,
+        Ok(furnished) => furnished,
         Err(error) => fail(socket, error.as_ref()),
     };
     if send(socket, &Answer::Ready).is_err() {
         exit(1);
     }
-    if let Err(error) = make_guest(socket, gate, device, offsets) {
-        fail(socket, error.as_ref());
+    match make_guest(socket, gate, device, offsets) {
+        Ok(apart) => serve(socket, numbers, apart),
+        Err(error) => fail(socket, error.as_ref()),
     }
-    // This goes on until the supervisor ends. Then this process ends too, and the kernel kills
-    // every process that is left.
+}
+
+/// Chooses numbers until the supervisor ends. Then this process ends too, and the kernel kills every
+/// process that is left. `apart`: the guest, if it lives in a pid namespace of its own.
+fn serve(socket: &UnixStream, numbers: Counter, apart: Option<OwnedFd>) -> ! {
+    let (mut numbers, mut apart) = (numbers, apart);
     while let Ok((line, _)) = receive_line(socket) {
-        let answer = match choose_number(&line, numbers.as_ref()) {
+        let divided = apart.take().map(|guest| first::divide(guest, numbers.max));
+        let chosen = match divided {
+            Some(Ok(first::Role::Bereaved)) => {
+                // Whoever has taken this request has answered it, or is gone with the guest.
+                numbers.file = None;
+                continue;
+            }
+            Some(Err(error)) => {
+                numbers.file = None;
+                Err(error)
+            }
+            None | Some(Ok(first::Role::Clerk)) => choose_number(&line, numbers.file.as_ref()),
+        };
+        let answer = match chosen {
             Ok(()) => Answer::Ready,
             Err(error) => Answer::Failed(describe(error.as_ref())),
         };
@@ -119,9 +137,17 @@ fn choose_number(line: &[u8], numbers: Option<&File>) -> Outcome<()> {
     Ok(())
 }
 
+/// The numbers of processes and threads.
+struct Counter {
+    /// The file by which they are chosen, if this kernel lets us.
+    file: Option<File>,
+    /// All are below this one.
+    max: i32,
+}
+
 /// Empties the view: an empty, read-only root, no network, a host name that tells nothing. Returns
-/// the file by which the clocks are set, and the file by which the numbers of threads are.
-fn furnish(uid: u32, gid: u32) -> Outcome<(File, Option<File>)> {
+/// the file by which the clocks are set, and the means to choose numbers of threads.
+fn furnish(uid: u32, gid: u32) -> Outcome<(File, Counter)> {
     namespace::set_parent_death_signal(Some(Signal::SIGKILL))?;
     namespace::map_single_user(INSIDE_ID, uid, INSIDE_ID, gid)?;
     nix::unistd::sethostname("guest")?;
@@ -131,10 +157,14 @@ fn furnish(uid: u32, gid: u32) -> Outcome<(File, Option<File>)> {
         .write(true)
         .open("/proc/self/timens_offsets")
         .map_err(|error| format!("this kernel has no time namespaces: {error}"))?;
-    let numbers = OpenOptions::new()
-        .write(true)
-        .open("/proc/sys/kernel/ns_last_pid")
-        .ok();
+    let max = std::fs::read_to_string("/proc/sys/kernel/pid_max").ok();
+    let numbers = Counter {
+        file: OpenOptions::new()
+            .write(true)
+            .open("/proc/sys/kernel/ns_last_pid")
+            .ok(),
+        max: max.and_then(|max| max.trim().parse().ok()).unwrap_or(0),
+    };
     namespace::make_mounts_private()?;
     let root = Path::new("/tmp");
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
@@ -154,7 +184,7 @@ fn make_guest(
     gate: UnixStream,
     device: Option<Device>,
     mut offsets: File,
-) -> Outcome<()> {
+) -> Outcome<Option<OwnedFd>> {
     let (line, _) = receive_line(socket)?;
     let request: GuestRequest = serde_json::from_slice(&line)?;
     namespace::unshare(Set::TIME)?;
@@ -167,14 +197,20 @@ fn make_guest(
         .map_err(|error| format!("the clocks cannot be set: {error}"))?;
     drop(offsets);
     let program = Program::new(&stub::program())?;
+    let is_first = request.pid == first::NUMBER;
+    let (namespaces, number) = if is_first {
+        (Namespaces::OfNumbers, None)
+    } else {
+        (Namespaces::Inherited, Some(request.pid))
+    };
     // This process has one thread: the zygote had one when it was copied, and none was added.
-    match spawn::clone_alone(Namespaces::Inherited, Some(request.pid))
+    match spawn::clone_alone(namespaces, number)
         .map_err(|error| number_refused(request.pid, &error))?
     {
         Cloned::Child => guest(gate, device, &program),
         Cloned::Parent { pidfd, .. } => {
             send_with(socket, &Answer::Ready, Some(&pidfd))?;
-            Ok(())
+            Ok(is_first.then_some(pidfd))
         }
     }
 }

@@ -1,0 +1,44 @@
+//! Signals of a guest that is the first process of its pid namespace.
+//!
+//! The kernel keeps from such a process whatever its namespace sends it and it does not handle. The guest is
+//! the first process of a namespace here, too (`sandbox::first`), but it is traced, and a traced process that
+//! its kernel protects is not even ended by its own faults: it would make the same fault for ever. So a fault
+//! goes home, where nobody traces the process, and where it makes the fault once more.
+
+use crate::guest::Guest;
+use crate::signals::Effect;
+use crate::tickets::word;
+use whim_sys::ptrace::RawSigInfo;
+
+/// The number of a namespace's first process.
+const NUMBER: i32 = 1;
+
+impl Guest {
+    pub(crate) fn is_first(&self) -> bool {
+        self.pid == NUMBER
+    }
+
+    /// What a signal does that is about to be delivered with this siginfo.
+    pub(crate) fn effect_of(&self, signal: i32, info: &RawSigInfo) -> Effect {
+        let effect = self.effect(signal);
+        if effect == Effect::Nothing && self.is_first() && is_fault(signal, info) {
+            return Effect::Ends;
+        }
+        effect
+    }
+}
+
+/// Whether the kernel has sent the signal for what the thread itself has done.
+fn is_fault(signal: i32, info: &RawSigInfo) -> bool {
+    let by_kernel = word(info, 8) > 0;
+    by_kernel
+        && matches!(
+            signal,
+            libc::SIGSEGV
+                | libc::SIGBUS
+                | libc::SIGFPE
+                | libc::SIGILL
+                | libc::SIGTRAP
+                | libc::SIGSYS
+        )
+}
