@@ -53,6 +53,7 @@ mod memory;
 mod messages;
 mod metrics;
 mod monitors;
+mod namespaces;
 mod orders;
 mod packages;
 mod page;
@@ -127,6 +128,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(membership::cases());
     cases.extend(memory::cases());
     cases.extend(messages::cases());
+    cases.extend(namespaces::cases());
     cases.extend(orders::cases());
     cases.extend(packages::cases());
     cases.extend(priorities::cases());

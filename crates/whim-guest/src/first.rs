@@ -21,6 +21,7 @@ impl Guest {
     /// What a signal does that is about to be delivered with this siginfo.
     pub(crate) fn effect_of(&self, signal: i32, info: &RawSigInfo) -> Effect {
         let effect = self.effect(signal);
+        // Trap: the-first-process-of-a-namespace
         if effect == Effect::Nothing && self.is_first() && is_fault(signal, info) {
             return Effect::Ends;
         }

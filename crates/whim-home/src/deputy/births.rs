@@ -36,6 +36,7 @@ impl Deputy {
             return Ok(Err(result));
         }
         // The call tells the number in the process's namespace, its tracer hears the one in ours.
+        // Trap: a-thread-has-two-numbers
         let (own, tid) = (OwnTid::named(own), self.cloned.take());
         let tid = tid.ok_or(DeputyError::Ended)?;
         let stopped = match self.born.remove(&tid) {
