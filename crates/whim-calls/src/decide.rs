@@ -130,6 +130,50 @@ pub(crate) fn madvise(builder: &mut Builder<'_>) -> Flow {
     }
 }
 
+/// MPOL_F_MEMS_ALLOWED
+pub(crate) const NODES_ALLOWED: u32 = 4;
+/// The kernel refuses sets of more bytes.
+const NODES_BYTES_MAX: u64 = 4096;
+
+/// How many bytes a set of nodes has, of which the kernel is told one bit more.
+fn nodes_bytes(bits: u64) -> u64 {
+    let words = bits.saturating_sub(1).div_ceil(64);
+    words.saturating_mul(8).min(NODES_BYTES_MAX)
+}
+
+/// Every machine has a first node. Of others a host may have more or fewer than home, by whose nodes the
+/// program goes.
+fn nodes(builder: &Builder<'_>, set: usize) -> Flow {
+    let bits = builder.value(set + 1);
+    let bytes = builder.peek(builder.value(set), nodes_bytes(bits));
+    let named = |(index, byte): (usize, &u8)| byte & !u8::from(index == 0) != 0;
+    if builder.value(set) != 0 && bytes.iter().enumerate().any(named) {
+        return go_home("it says on which of several memory nodes its memory is to lie");
+    }
+    run_here()
+}
+
+pub(crate) fn mbind(builder: &mut Builder<'_>) -> Flow {
+    let range = (builder.value(0), builder.value(1).max(1));
+    if builder.context.touches_reserved(range.0, range.1) {
+        return special(Special::ReservedMemory);
+    }
+    nodes(builder, 3)
+}
+
+pub(crate) fn set_mempolicy(builder: &mut Builder<'_>) -> Flow {
+    nodes(builder, 1)
+}
+
+pub(crate) fn get_mempolicy(builder: &mut Builder<'_>) -> Flow {
+    if builder.value(4) != u64::from(NODES_ALLOWED) {
+        return run_here();
+    }
+    let length = nodes_bytes(builder.value(2));
+    builder.region(builder.value(0), 4, Out, Returned::Whole)?;
+    builder.region(builder.value(1), length, Out, Returned::Whole)
+}
+
 // ---- signals ----
 
 pub(crate) fn kill(builder: &mut Builder<'_>) -> Flow {

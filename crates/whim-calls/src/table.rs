@@ -361,9 +361,11 @@ table! {
     tgkill => decided(decide::tgkill, "own process: carried; else forwarded");
     utimes => forward(&[PATH, get(32)]);
     vserver => local().note(GONE);
-    mbind => memory(&[0], &[1]);
-    set_mempolicy => local();
-    get_mempolicy => local();
+    mbind => here(decide::mbind, "names other memory nodes than the first: home; else local");
+    set_mempolicy => here(decide::set_mempolicy, "names other memory nodes than the first: home; else local")
+        .gate(Gate::AllowNull { index: 1 });
+    get_mempolicy => decided(decide::get_mempolicy, "nodes that it may use: forwarded; else local")
+        .gate(Gate::TrapIf { index: 4, values: &[decide::NODES_ALLOWED], negative: false });
     mq_open => nested(nested::mq_open, "name, attributes when it creates");
     mq_unlink => forward(&[TEXT]);
     mq_timedsend => forward(&[V, get_sized(long(2)), V, V, get(TIMESPEC)]).waits();

@@ -100,7 +100,10 @@ impl Guest {
         }
         tracing::trace!(host_tid, call.number, args = ?call.args, ?decision, "call");
         match decision {
-            Decision::Continue => self.respond(host_tid, Response::Continue)?,
+            Decision::Continue => {
+                self.note_policy(&call);
+                self.respond(host_tid, Response::Continue)?;
+            }
             Decision::Answer(value) => self.respond(host_tid, Response::Result(value))?,
             Decision::GoHome(reason) => self.go_home(host_tid, reason),
             Decision::Forward(forward) => self.forward(host_tid, forward, After::Result)?,
@@ -498,6 +501,21 @@ impl Guest {
             }
             _ => self.respond(host_tid, Response::Result(reply.result)),
         }
+    }
+
+    /// Writes the limit for which this call has asked home, whose deputy has another one, to `address`.
+    fn tell_own_limit(&self, call: &Syscall, address: u64) {
+        let index = usize::from(call.number == libc::SYS_prlimit64.cast_unsigned());
+        let mut limits = self.origin.limits.iter();
+        let asked = call.args[index] & 0xffff_ffff;
+        let Some(own) = limits.find(|limit| u64::from(limit.resource) == asked) else {
+            return;
+        };
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&own.soft.to_ne_bytes());
+        bytes[8..].copy_from_slice(&own.hard.to_ne_bytes());
+        // The guest may have unmapped it meanwhile, in another thread.
+        let _ = self.memory.write(address, &bytes);
     }
 
     /// A call that home has executed before the thread came here is executed here too.

@@ -28,11 +28,12 @@ const PAGES_IN_FRAME: usize = 1 << 20;
 const SIGNALS: u64 = 64;
 const SIGTRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
 /// Room for the list of one thread in the runner's memory, in operations.
-const OWN_MAX: usize = 4;
+const OWN_MAX: usize = 6;
 /// How many questions each thread is asked: two whose answers are stored, and its settings.
 const OWN_ASKED: usize = 2 + settings::OF_THREAD;
-/// Space for the answers of one thread: `stack_t`, and an address.
-const ANSWER: usize = 32;
+/// Space for the answers of one thread: `stack_t`, an address, and what tells of its settings.
+const ANSWER: usize = SETTINGS_AT + settings::STORED;
+const SETTINGS_AT: usize = 32;
 const ACTION: usize = 32;
 const PR_GET_TID_ADDRESS: u64 = 40;
 /// Time in which a pending signal is delivered to a thread that was let go for it.
@@ -213,6 +214,8 @@ impl Guest {
             states.push(self.thread_state(*host_tid)?);
         }
         let answers = self.ask(&host_tids, &states)?;
+        let entries = maps::read(self.host_tid).map_err(unreadable_maps)?;
+        let remarks = self.remarks(&states[0], &entries)?;
         let mut threads = Vec::with_capacity(host_tids.len());
         for ((host_tid, state), answer) in host_tids.iter().zip(states).zip(&answers.threads) {
             pulse::advance();
@@ -226,7 +229,6 @@ impl Guest {
         let pending = self.true_signals(leader.queued_signals(true)?);
         let mut layout = self.origin.layout.clone();
         layout.brk = answers.brk;
-        let entries = maps::read(self.host_tid).map_err(unreadable_maps)?;
         let flags = FlagTable::read(self.host_tid).map_err(unreadable_maps)?;
         let mappings = self.mappings(&entries, &flags);
         let guards =
@@ -246,6 +248,8 @@ impl Guest {
             personality: self.origin.personality,
             no_transparent_huge_pages: !self.status(self.host_tid).transparent_huge_pages,
             barriers: answers.barriers,
+            denies_memory: self.origin.denies_memory,
+            remarks,
             reserved: self.origin.reserved,
             vdso: self.origin.vdso.clone(),
             clocks,
@@ -393,7 +397,7 @@ impl Guest {
                 Syscall::new(libc::SYS_sigaltstack, &[0, into]),
                 Syscall::new(libc::SYS_prctl, &[PR_GET_TID_ADDRESS, into + 24]),
             ];
-            list.extend(settings::ask_thread());
+            list.extend(settings::ask_thread(into + SETTINGS_AT as u64));
             debug_assert!(list.len() <= OWN_MAX);
             lists.push(list);
         }
@@ -430,7 +434,7 @@ impl Guest {
 
     /// Runs the leader's list and, at the same time, those of the others; returns the results, the
     /// leader's first.
-    fn run_lists(
+    pub(crate) fn run_lists(
         &mut self,
         host_tids: &[i32],
         states: &[State],
@@ -525,7 +529,7 @@ impl Guest {
                     size: word(answer, 16),
                 },
                 tid_address: word(answer, 24),
-                settings: settings::of_thread(&results[2..OWN_ASKED]),
+                settings: settings::of_thread(&results[2..OWN_ASKED], &answer[SETTINGS_AT..]).0,
             })
             .collect();
         let mut bytes = vec![0; ACTION * 64];
@@ -684,7 +688,7 @@ impl Guest {
     }
 }
 
-struct State {
+pub(crate) struct State {
     registers: Registers,
     mask: u64,
     rseq: Option<RseqRegistration>,

@@ -4,6 +4,7 @@ use crate::cut;
 use crate::error::GuestError;
 use crate::memory::Memory;
 use crate::pager::Shared;
+use crate::remarks::binds;
 use crate::sandbox::Numbers;
 use crate::tickets::Tickets;
 use crate::times::{self, Since};
@@ -22,7 +23,7 @@ use whim_journey::message::ToHome;
 use whim_model::Syscall;
 use whim_model::{
     AWAIT_NUMBER, Activity, Mapping, MappingId, MemoryLayout, ProcessImage, QueuedSignal, Range,
-    Registers, ResourceLimit,
+    Registers, Remark, ResourceLimit,
 };
 use whim_sys::ptrace::{
     self, Polled, Running, Status as WaitStatus, Stop, Stopped, TraceError, Waited,
@@ -164,6 +165,9 @@ pub(crate) struct Origin {
     pub layout: MemoryLayout,
     pub limits: Vec<ResourceLimit>,
     pub personality: u64,
+    pub denies_memory: u32,
+    /// The names among them are carried on where this kernel has none to ask for.
+    pub remarks: Vec<Remark>,
     pub reserved: Range,
     pub vdso: Vec<u8>,
     /// What the kernel has mapped at home.
@@ -213,6 +217,8 @@ pub(crate) struct Guest {
     pub proxy: Option<Proxy>,
     /// Mappings whose files have changed at home, and how much of each its file has.
     pub stale: BTreeMap<MappingId, u64>,
+    /// Some of its memory has a policy, or had one here.
+    pub binds: bool,
 }
 
 impl Thread {
@@ -315,11 +321,14 @@ impl Guest {
                 layout: image.layout.clone(),
                 limits: image.limits.clone(),
                 personality: image.personality,
+                denies_memory: image.denies_memory,
+                remarks: image.remarks.clone(),
                 reserved,
                 vdso: image.vdso.clone(),
                 kernel: Proxy::kernel_mappings(image),
             },
             proxy: rebuilt.proxy,
+            binds: binds(&image.remarks),
             numbers: None,
             born: None,
             tickets: Tickets::default(),

@@ -34,6 +34,7 @@ pub mod pager;
 mod reception;
 mod refresh;
 mod remap;
+mod remarks;
 pub mod sandbox;
 mod signals;
 pub mod supervisor;

@@ -17,7 +17,10 @@ use thiserror::Error;
 use whim_image::freeze::{FreezeError, Frozen};
 use whim_image::mapping::flag;
 use whim_model::Syscall;
-use whim_model::{Backing, CPU_TIMERS, CpuTimer, PAGE_SIZE, ProcessImage, Range, ThreadImage};
+use whim_model::{
+    Backing, CPU_TIMERS, CpuTimer, MemoryPolicy, PAGE_SIZE, ProcessImage, Range, Remark,
+    ThreadImage,
+};
 use whim_sys::pidfd::Pidfd;
 use whim_sys::process_vm;
 use whim_sys::ptrace::{Stopped, TraceError};
@@ -62,6 +65,8 @@ pub struct Original {
     pub arguments: Range,
     pub mappings: Vec<whim_model::Mapping>,
     pub guards: Vec<Range>,
+    /// Some of its memory has a policy (`mbind`), which mappings of files keep in the attic.
+    pub has_policies: bool,
     /// Memory that the process maps from now on is locked at once (MCL_FUTURE).
     pub locks_future: bool,
 }
@@ -78,6 +83,7 @@ impl Original {
                 end: mapping.end,
             })
             .collect();
+        let has_policy = |remark: &Remark| remark.policy != MemoryPolicy::default();
         let layout = &image.layout;
         let start = layout.arg_start & !(PAGE_SIZE - 1);
         let end = layout
@@ -98,6 +104,7 @@ impl Original {
             arguments,
             mappings: image.mappings.clone(),
             guards: image.guards.clone(),
+            has_policies: image.remarks.iter().any(has_policy),
             locks_future,
         }
     }

@@ -8,6 +8,7 @@ use crate::held::HeldSignal;
 use crate::holding::Holding;
 use crate::numbers::OwnTid;
 use crate::queues::Arrived;
+use crate::remarks;
 use crate::server::timers;
 use crate::server::{Finished, ServeError, Server};
 use nix::errno::Errno;
@@ -33,10 +34,10 @@ use whim_sys::resident;
 
 /// The most mappings that a returning image may have.
 const MAPPINGS_MAX: usize = 1 << 18;
-/// Bytes of the deck's data that describe one thread's alternate stack, and how many threads are described
-/// at a time.
-const STACK_PLACE: usize = 32;
-const AT_ONCE: usize = resident::DATA_LENGTH / STACK_PLACE;
+/// Bytes of the deck's data that describe one thread's alternate stack and the nodes of its memory policy,
+/// and how many threads are described at a time.
+const PLACE: usize = 32;
+const AT_ONCE: usize = resident::DATA_LENGTH / PLACE;
 /// Linux 6.13
 const MADV_GUARD_INSTALL: u64 = 102;
 /// How long an interrupted call may take to end (a device that does not listen to signals).
@@ -129,6 +130,9 @@ pub(crate) fn check_memory(
             }
             Backing::Kernel { .. } => {}
         }
+    }
+    if !image.has_sound_remarks(reserved) {
+        return unsound("remarks on memory that is not its own".into());
     }
     if !image.has_sound_guards() {
         return unsound("guard pages outside of its mappings".into());
@@ -235,7 +239,11 @@ pub fn mapping_operations(image: &ProcessImage, attic: &Attic) -> (Vec<Syscall>,
 ///
 /// # Errors
 /// The kernel refused a mapping (no memory).
-pub fn restore_mappings(server: &mut Server, image: &ProcessImage) -> Result<(), HomewardError> {
+pub fn restore_mappings(
+    server: &mut Server,
+    image: &ProcessImage,
+    original: &Original,
+) -> Result<(), HomewardError> {
     crash::point("home-unmap-window");
     let slot = server
         .deputy
@@ -250,7 +258,7 @@ pub fn restore_mappings(server: &mut Server, image: &ProcessImage) -> Result<(),
     let (required, wished) = mapping_operations(image, &server.attic);
     expect("a mapping", &server.deputy.run(slot, &required)?)?;
     server.deputy.run(slot, &wished)?;
-    Ok(())
+    remarks::restore(&mut server.deputy, slot, image, original)
 }
 
 /// Locks memory again that was locked, whether or not its host could lock it. Programs lock and
@@ -606,8 +614,12 @@ fn restore_own(deputy: &mut Deputy, threads: &[ThreadImage]) -> Result<(), Homew
         // SS_ONSTACK is a report, not a request.
         bytes[8..12].copy_from_slice(&(stack.flags & !libc::SS_ONSTACK).to_le_bytes());
         bytes[16..24].copy_from_slice(&stack.size.to_le_bytes());
-        deputy.deck().write_data(index * STACK_PLACE, &bytes);
-        let stack = base + (index * STACK_PLACE) as u64;
+        let place = index * PLACE;
+        deputy.deck().write_data(place, &bytes);
+        let nodes = thread.settings.policy.nodes.to_le_bytes();
+        deputy.deck().write_data(place + bytes.len(), &nodes);
+        let stack = base + place as u64;
+        let nodes = stack + bytes.len() as u64;
         let mut batch = vec![
             Syscall::new(libc::SYS_sigaltstack, &[stack, 0]),
             Syscall::new(libc::SYS_set_tid_address, &[thread.tid_address]),
@@ -627,6 +639,7 @@ fn restore_own(deputy: &mut Deputy, threads: &[ThreadImage]) -> Result<(), Homew
                 ],
             ));
         }
+        batch.extend(settings::set_thread_again(&thread.settings, nodes));
         work.push((slot, batch));
     }
     deputy.run_each(&work)?;

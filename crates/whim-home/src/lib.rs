@@ -20,6 +20,7 @@ pub mod numbers;
 mod outward;
 mod progress;
 mod queues;
+mod remarks;
 mod room;
 mod seize;
 pub mod server;

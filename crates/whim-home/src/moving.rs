@@ -499,7 +499,7 @@ impl Homeward {
         self.phase(Phase::Transfer);
         homeward::quiesce(server, held)?;
         homeward::mask_signals(&mut server.deputy)?;
-        homeward::restore_mappings(server, &image)?;
+        homeward::restore_mappings(server, &image, original)?;
         self.image = Some(image);
         Ok(())
     }

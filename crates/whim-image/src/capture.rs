@@ -1,5 +1,6 @@
 //! From a frozen process to its image.
 
+use crate::capture_remarks::{self, MODE};
 use crate::capture_told::Told;
 use crate::freeze::{FreezeError, Frozen, FrozenThread};
 use crate::freeze_calls::{CallState, InterruptedCall, Piece, RESTART_SYSCALL, TimeoutPlace};
@@ -17,8 +18,8 @@ use thiserror::Error;
 use whim_model::Syscall;
 use whim_model::{
     AWAIT_NUMBER, Activity, AlternateStack, Backing, CPU_TIMERS, Clocks, CpuTime, CpuTimer,
-    Mapping, MappingId, MemoryLayout, ProcessImage, QueuedSignal, Range, Registers, ResourceLimit,
-    RseqRegistration, SignalAction, ThreadImage, ThreadSettings,
+    Mapping, MappingId, MemoryLayout, ProcessImage, Protection, QueuedSignal, Range, Registers,
+    ResourceLimit, RseqRegistration, SignalAction, ThreadImage, ThreadSettings,
 };
 use whim_sys::ptrace::{RawSigInfo, TraceError};
 use whim_sys::{cpu, foreign, pulse};
@@ -29,10 +30,7 @@ const SIGKILL: u64 = 9;
 const LDT_READ: u64 = 0;
 const ARCH_GET_XCOMP_PERM: u64 = 0x1022;
 const SA_RESTART: u64 = 0x1000_0000;
-const PR_GET_TSC: u64 = 25;
-const PR_TSC_SIGSEGV: u64 = 2;
 const PR_GET_TID_ADDRESS: u64 = 40;
-const PR_GET_MDWE: u64 = 66;
 const FUTEX: u64 = 202;
 const FUTEX_WAIT: u64 = 0;
 /// FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME
@@ -43,15 +41,19 @@ const ACTION_SIZE: u64 = 32;
 const TIMERS_OFFSET: u64 = 2048;
 /// In the scratch memory: the parts of the registers that the process may use.
 const PARTS_OFFSET: u64 = 3072;
+/// In the scratch memory: the modes of memory policies that are asked for together with the rest.
+const MODES_OFFSET: usize = 3200;
+const _: () = assert!((MODES_OFFSET + OPERATIONS_MAX * MODE) as u64 <= THREADS_OFFSET);
 /// In the scratch memory: where the threads' own results begin, and the size of each.
 const THREADS_OFFSET: u64 = 4096;
-const THREAD_SIZE: u64 = 64;
+const THREAD_SIZE: u64 = 256;
 const TID_ADDRESS_OFFSET: u64 = 24;
-const TSC_OFFSET: u64 = 32;
-const CORE_OFFSET: u64 = 40;
+const CORE_OFFSET: u64 = 32;
+const SETTINGS_OFFSET: u64 = 40;
+const _: () = assert!(SETTINGS_OFFSET + settings::STORED as u64 <= THREAD_SIZE);
 /// In the results of a thread: those that its scratch memory holds come first, then its settings, then
 /// what it has promised itself. In those of the leader, what concerns the process follows.
-const OWN_QUESTIONS: usize = 3;
+const OWN_QUESTIONS: usize = 2;
 const THREAD_QUESTIONS: usize = OWN_QUESTIONS + settings::OF_THREAD + promises::COUNT;
 /// In the results about the process: where the memory barriers begin.
 const BARRIERS_AT: usize = 3 + CPU_TIMERS.len();
@@ -185,7 +187,8 @@ impl Frozen {
         let clocks = clocks_now()?;
         let entries = self.entries()?.to_vec();
         let flags = FlagTable::read(self.pid)?;
-        let answers = self.ask()?;
+        let starts = capture_remarks::starts(&entries);
+        let answers = self.ask(&starts)?;
         let mut threads = Vec::with_capacity(self.threads.len());
         let mut in_flight = Vec::new();
         let mut begun_anew = Vec::new();
@@ -212,6 +215,11 @@ impl Frozen {
             });
         }
         let (mappings, files) = mappings(&entries, &flags, options.reserved)?;
+        let remarks = self.remarks(&entries, answers.policies)?;
+        let has_to_stay = answers.has_to_stay.or_else(|| {
+            let beyond = remarks.is_none().then_some(StayReason::ManyNodes);
+            beyond.or_else(|| cannot_be_made_again(answers.denies_memory, &entries))
+        });
         let guards = maps::guards(self.pid, &mappings).map_err(FreezeError::Memory)?;
         let mut layout = layout(self.pid)?;
         layout.brk = answers.brk;
@@ -232,6 +240,8 @@ impl Frozen {
             personality: personality(self.pid)?,
             no_transparent_huge_pages: !self.status.transparent_huge_pages,
             barriers: answers.barriers,
+            denies_memory: answers.denies_memory,
+            remarks: remarks.unwrap_or_default(),
             reserved: options.reserved,
             vdso: vdso::own()?.to_vec(),
             clocks,
@@ -240,7 +250,7 @@ impl Frozen {
         };
         Ok(Captured {
             image,
-            has_to_stay: answers.has_to_stay,
+            has_to_stay,
             locks_future: self.locks_future(),
             in_flight,
             begun_anew,
@@ -321,8 +331,9 @@ impl Frozen {
         Ok(status.own_id)
     }
 
-    /// Asks the process itself for what cannot be read from outside.
-    fn ask(&mut self) -> Result<Answers, CaptureError> {
+    /// Asks the process itself for what cannot be read from outside. `starts`: mappings that may have policies;
+    /// not all of them may be asked about.
+    fn ask(&mut self, starts: &[u64]) -> Result<Answers, CaptureError> {
         let scratch = self.scratch()?;
         let asked: Vec<u64> = (1..=SIGNALS)
             .filter(|signal| self.status.caught >> (signal - 1) & 1 == 1 || *signal == SIGCHLD)
@@ -341,6 +352,10 @@ impl Frozen {
         let room = OPERATIONS_MAX - lists[0].1.len();
         let (first, later) = asked.split_at(room.min(asked.len()));
         lists[0].1.extend(first.iter().map(action));
+        let room = OPERATIONS_MAX - lists[0].1.len();
+        let starts = &starts[..room.min(starts.len())];
+        let modes = capture_remarks::ask_modes(starts, scratch.start + MODES_OFFSET as u64);
+        lists[0].1.extend(modes);
         let results = self.run_many(&lists)?;
         let more: Vec<Syscall> = later.iter().map(action).collect();
         let leader = self.threads[0].tid;
@@ -348,29 +363,12 @@ impl Frozen {
         for ((tid, _), results) in lists.iter().zip(&results) {
             accepted("sigaltstack", *tid, results[0])?;
             accepted("prctl(PR_GET_TID_ADDRESS)", *tid, results[1])?;
-            accepted("prctl(PR_GET_TSC)", *tid, results[2])?;
         }
-        self.answers(scratch, &asked, &results)
+        self.answers(scratch, &asked, starts, &results)
     }
 
-    fn answers(
-        &mut self,
-        scratch: Range,
-        asked: &[u64],
-        results: &[Vec<i64>],
-    ) -> Result<Answers, CaptureError> {
-        let length = THREADS_OFFSET + self.threads.len() as u64 * THREAD_SIZE;
-        let mut bytes = vec![0u8; usize::try_from(length).unwrap_or(0)];
-        self.memory
-            .read_exact(scratch.start, &mut bytes)
-            .map_err(FreezeError::Memory)?;
-        let word = |at: u64| {
-            let at = usize::try_from(at).unwrap_or(0);
-            let bytes = bytes
-                .get(at..at + 8)
-                .and_then(|bytes| bytes.try_into().ok());
-            bytes.map_or(0, u64::from_le_bytes)
-        };
+    /// The actions of all signals; `word` reads what the process has stored of those that were asked for.
+    fn actions(&mut self, asked: &[u64], word: impl Fn(u64) -> u64) -> Vec<SignalAction> {
         let mut actions: Vec<SignalAction> = (0..SIGNALS)
             .map(|bit| SignalAction {
                 handler: self.status.ignored >> bit & 1,
@@ -391,9 +389,38 @@ impl Frozen {
             }
             actions[usize::try_from(signal - 1).unwrap_or(0)] = action;
         }
+        actions
+    }
+
+    fn answers(
+        &mut self,
+        scratch: Range,
+        asked: &[u64],
+        starts: &[u64],
+        results: &[Vec<i64>],
+    ) -> Result<Answers, CaptureError> {
+        let length = THREADS_OFFSET + self.threads.len() as u64 * THREAD_SIZE;
+        let mut bytes = vec![0u8; usize::try_from(length).unwrap_or(0)];
+        self.memory
+            .read_exact(scratch.start, &mut bytes)
+            .map_err(FreezeError::Memory)?;
+        let word = |at: u64| {
+            let at = usize::try_from(at).unwrap_or(0);
+            let bytes = bytes
+                .get(at..at + 8)
+                .and_then(|bytes| bytes.try_into().ok());
+            bytes.map_or(0, u64::from_le_bytes)
+        };
+        let actions = self.actions(asked, word);
         let mut threads = Vec::with_capacity(self.threads.len());
+        let mut told = told(results, word);
         for (index, thread) in self.threads.iter_mut().enumerate() {
             let at = THREADS_OFFSET + index as u64 * THREAD_SIZE;
+            let stored = usize::try_from(at + SETTINGS_OFFSET).unwrap_or(usize::MAX);
+            let stored = bytes.get(stored..).unwrap_or_default();
+            let stored = stored.get(..settings::STORED).unwrap_or_default();
+            let (settings, policy) = settings::of_thread(&results[index][OWN_QUESTIONS..], stored);
+            told.names_many_nodes |= policy.is_none();
             threads.push(ThreadAnswer {
                 mask: thread.mask()?,
                 alternate_stack: AlternateStack {
@@ -403,7 +430,7 @@ impl Frozen {
                     size: word(at + 16),
                 },
                 tid_address: word(at + TID_ADDRESS_OFFSET),
-                settings: settings::of_thread(&results[index][OWN_QUESTIONS..]),
+                settings,
             });
         }
         let timer = |index: u64| {
@@ -413,12 +440,17 @@ impl Frozen {
         };
         let cpu_timers = [timer(0), timer(1)];
         let of_process = &results[0][THREAD_QUESTIONS..];
+        let modes = bytes.get(MODES_OFFSET..).unwrap_or_default();
+        let last = &results[0][results[0].len() - starts.len()..];
+        let found = capture_remarks::with_policy(starts, modes, last).collect();
         Ok(Answers {
             actions,
+            policies: (starts.len(), found),
             threads,
             brk: of_process[0].cast_unsigned(),
             barriers: settings::barriers(&of_process[BARRIERS_AT..]),
-            has_to_stay: told(results, word).reason(),
+            denies_memory: settings::denied(of_process[2]),
+            has_to_stay: told.reason(),
             cpu_timers,
         })
     }
@@ -430,7 +462,6 @@ fn told(results: &[Vec<i64>], word: impl Fn(u64) -> u64) -> Told {
     for (index, results) in (0..).zip(results) {
         let at = THREADS_OFFSET + index * THREAD_SIZE;
         let promises = &results[OWN_QUESTIONS + settings::OF_THREAD..];
-        told.denies_time_stamps |= word(at + TSC_OFFSET) & 0xffff_ffff == PR_TSC_SIGSEGV;
         told.denies_cpuid |= promises::denies_cpuid(promises);
         told.restricts_speculation |= promises::restricts_speculation(promises);
         told.chooses_neighbours |= word(at + CORE_OFFSET) != 0;
@@ -439,10 +470,16 @@ fn told(results: &[Vec<i64>], word: impl Fn(u64) -> u64) -> Told {
     // 0: it has no table; -ENOSYS: this kernel has none.
     told.has_segments = of_process[1] > 0;
     told.may_use_tiles = has_tiles_among(word(PARTS_OFFSET));
-    // 0: no; -EINVAL: this kernel knows of no such thing.
-    // Trap: what-a-program-denies-itself
-    told.denies_write_execute = of_process[2] > 0;
     told
+}
+
+/// Whether it denies itself memory such as it has, made before it said so: that cannot be made once more at
+/// home, where the denial stays.
+fn cannot_be_made_again(denies: u32, entries: &[MapEntry]) -> Option<StayReason> {
+    const BOTH: u8 = Protection::WRITE | Protection::EXEC;
+    let has_both = |entry: &&MapEntry| entry.protection.0 & BOTH == BOTH && !entry.is_kernel();
+    let found = entries.iter().find(has_both).filter(|_| denies != 0);
+    found.map(|entry| StayReason::DeniesWriteExecute(entry.range.start))
 }
 
 /// What a thread is asked; its answers are stored at `into`.
@@ -451,9 +488,8 @@ fn ask_thread(into: u64) -> Vec<Syscall> {
     let mut list = vec![
         Syscall::new(libc::SYS_sigaltstack, &[0, into]),
         prctl(PR_GET_TID_ADDRESS, TID_ADDRESS_OFFSET),
-        prctl(PR_GET_TSC, TSC_OFFSET),
     ];
-    list.extend(settings::ask_thread());
+    list.extend(settings::ask_thread(into + SETTINGS_OFFSET));
     list.extend(promises::ask(into + CORE_OFFSET));
     list
 }
@@ -465,7 +501,7 @@ fn ask_process(scratch: Range) -> Vec<Syscall> {
     let mut list = vec![
         Syscall::new(libc::SYS_brk, &[0]),
         Syscall::new(libc::SYS_modify_ldt, &[LDT_READ, unused, 8]),
-        Syscall::new(libc::SYS_prctl, &[PR_GET_MDWE]),
+        settings::ask_denied(),
     ];
     for (index, which) in (0..).zip(CPU_TIMERS) {
         let into = scratch.start + TIMERS_OFFSET + index * CpuTimer::LENGTH as u64;
@@ -516,6 +552,9 @@ struct Answers {
     threads: Vec<ThreadAnswer>,
     brk: u64,
     barriers: u32,
+    denies_memory: u32,
+    /// Of how many mappings it was asked whether they have a policy, and which have.
+    policies: (usize, Vec<u64>),
     has_to_stay: Option<StayReason>,
     cpu_timers: [CpuTimer; 2],
 }

@@ -7,13 +7,11 @@ use crate::stay::StayReason;
 pub(crate) struct Told {
     pub has_segments: bool,
     pub may_use_tiles: bool,
-    /// It has set PR_SET_MDWE, with which mappings that it has made before could not be made again.
-    pub denies_write_execute: bool,
     /// At least one of its threads does.
-    pub denies_time_stamps: bool,
     pub denies_cpuid: bool,
     pub restricts_speculation: bool,
     pub chooses_neighbours: bool,
+    pub names_many_nodes: bool,
 }
 
 impl Told {
@@ -21,11 +19,10 @@ impl Told {
         let all = [
             (self.has_segments, StayReason::Segments),
             (self.may_use_tiles, StayReason::Tiles),
-            (self.denies_write_execute, StayReason::DeniesWriteExecute),
-            (self.denies_time_stamps, StayReason::DeniesTimeStamps),
             (self.denies_cpuid, StayReason::DeniesCpuid),
             (self.restricts_speculation, StayReason::RestrictsSpeculation),
             (self.chooses_neighbours, StayReason::ChoosesNeighbours),
+            (self.names_many_nodes, StayReason::ManyNodes),
         ];
         let mut found = all.into_iter().filter(|(has, _)| *has);
         found.next().map(|(_, reason)| reason)

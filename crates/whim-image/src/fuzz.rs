@@ -230,6 +230,8 @@ pub(crate) fn smallest() -> ProcessImage {
         personality: 0,
         no_transparent_huge_pages: false,
         barriers: 0,
+        denies_memory: 0,
+        remarks: Vec::new(),
         reserved: Range {
             start: 32 << 40,
             end: 33 << 40,

@@ -47,7 +47,7 @@ const _: () = assert!(
 );
 /// Memory for data of the operations, in bytes, beside [`SCRATCH_PER_THREAD`].
 const SCRATCH: u64 = 64 << 10;
-const SCRATCH_PER_THREAD: u64 = 64;
+const SCRATCH_PER_THREAD: u64 = 256;
 /// Alignment of what stands in the tail of the vDSO.
 const CAVE_ALIGNMENT: u64 = 16;
 /// The most operations of a bootstrap. The bootstrap stands at the same place whatever their
@@ -170,7 +170,7 @@ impl Frozen {
     }
 
     /// Memory in the process for data of the operations, readable and writable from outside by
-    /// `process_vm`: at least 64 KiB, and 64 bytes per thread.
+    /// `process_vm`: at least 64 KiB, and 256 bytes per thread.
     ///
     /// # Errors
     /// When it cannot be mapped.

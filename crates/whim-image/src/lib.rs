@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod capture;
+mod capture_remarks;
 mod capture_told;
 pub mod freeze;
 pub mod freeze_assemble;
@@ -15,6 +16,7 @@ pub mod inject;
 pub mod mapping;
 pub mod maps;
 pub mod rebuild;
+pub mod remarks;
 pub mod settings;
 pub mod sharing;
 pub mod stay;

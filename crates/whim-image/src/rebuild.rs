@@ -14,6 +14,7 @@
 
 mod address_space;
 pub mod runner;
+mod said;
 mod sound;
 pub mod stub;
 mod threads;
@@ -79,6 +80,10 @@ pub enum RebuildError {
         "This host's kernel has sealed its vDSO at {0:#x}, where the program has memory: try again, the next place is another one"
     )]
     InTheWay(u64),
+    #[error(
+        "Its memory is to lie on memory nodes that this host does not have so (nodes {nodes:#x}, policy {mode:#x})"
+    )]
+    Nodes { nodes: u64, mode: u32 },
     #[error("The image is not sound: {0}")]
     Unsound(String),
     #[error("Page {address:#x} of the image cannot be written: {errno}")]
@@ -259,6 +264,7 @@ impl Blank {
             Some(proxy) => write_proxy(leader, &runner, proxy)?,
             None => leader,
         };
+        let leader = said::say(leader, &runner, image)?;
         for range in address_space::file_ranges(&image.mappings) {
             pulse::advance();
             uffd.register(range.start, range.len(), uffd::Mode::MissingAndProtected)
@@ -545,6 +551,12 @@ fn set_process_state(
     list.extend(limit_operations(image, &mut arguments)?);
     let barriers = list.len();
     list.extend(settings::set_barriers(image.barriers));
+    let denied = list.len();
+    // Behind everything that maps memory, and before the program's first instruction.
+    if image.denies_memory != 0 {
+        // Trap: what-a-program-denies-itself
+        list.push(settings::deny(image.denies_memory));
+    }
     let required = list.len();
     for (index, action) in image.actions.iter().enumerate() {
         // The defaults are set too, because the blank process has inherited what its supervisor
@@ -557,8 +569,11 @@ fn set_process_state(
     let (leader, results) = runner.run(leader, &list)?;
     check("Setting the memory layout", results[0])?;
     check("personality", results[1])?;
-    for result in &results[barriers..required] {
+    for result in &results[barriers..denied] {
         check("Registering for memory barriers", *result)?;
+    }
+    for result in &results[denied..required] {
+        check("Denying memory both writable and executable", *result)?;
     }
     for result in &results[required..] {
         check("rt_sigaction", *result)?;

@@ -3,9 +3,14 @@
 //!
 //! What acts at home alone stays with the deputy; `whim_calls::prctl` says which is which.
 
+use crate::remarks::{self, STORED_POLICY};
 use nix::errno::Errno;
-use whim_model::{MemoryErrors, Syscall, ThreadSettings};
+use whim_model::{MemoryErrors, MemoryPolicy, Syscall, ThreadSettings};
 
+const PR_GET_TSC: u64 = 25;
+const PR_SET_TSC: u64 = 26;
+const PR_TSC_ENABLE: u64 = 1;
+const PR_TSC_SIGSEGV: u64 = 2;
 const PR_SET_TIMERSLACK: u64 = 29;
 const PR_GET_TIMERSLACK: u64 = 30;
 const PR_MCE_KILL: u64 = 33;
@@ -13,19 +18,34 @@ const PR_MCE_KILL_GET: u64 = 34;
 const MCE_KILL_SET: u64 = 1;
 
 /// How many calls [`ask_thread`] makes.
-pub const OF_THREAD: usize = 2;
+pub const OF_THREAD: usize = 4;
+/// How many bytes [`ask_thread`] has stored.
+pub const STORED: usize = 8 + STORED_POLICY;
 
-/// The calls by which a thread tells its settings.
+/// The calls by which a thread tells its settings; some store what they say, at `into` ([`STORED`] bytes).
 #[must_use]
-pub fn ask_thread() -> [Syscall; OF_THREAD] {
-    [PR_GET_TIMERSLACK, PR_MCE_KILL_GET].map(|option| Syscall::new(libc::SYS_prctl, &[option]))
+pub fn ask_thread(into: u64) -> [Syscall; OF_THREAD] {
+    let prctl = |args: &[u64]| Syscall::new(libc::SYS_prctl, args);
+    [
+        prctl(&[PR_GET_TIMERSLACK]),
+        prctl(&[PR_MCE_KILL_GET]),
+        prctl(&[PR_GET_TSC, into]),
+        remarks::ask_own(into + 8),
+    ]
 }
 
-/// What the results of [`ask_thread`] say.
+/// What the results of [`ask_thread`] say, and what it has stored. `None` for the policy if it names nodes of
+/// which no image can tell.
 #[must_use]
-pub fn of_thread(results: &[i64]) -> ThreadSettings {
+pub fn of_thread(results: &[i64], stored: &[u8]) -> (ThreadSettings, Option<MemoryPolicy>) {
     let result = |index: usize| results.get(index).copied().unwrap_or(0);
-    ThreadSettings {
+    let time_stamps = stored.first().copied().map_or(PR_TSC_ENABLE, u64::from);
+    let policy = match result(3) {
+        0 => remarks::policy(stored.get(8..).unwrap_or_default()),
+        // A kernel without policies.
+        _ => Some(MemoryPolicy::default()),
+    };
+    let settings = ThreadSettings {
         // The kernel says LONG_MAX where it is more.
         timer_slack_ns: u64::try_from(result(0)).unwrap_or(0),
         memory_errors: match result(1) {
@@ -33,11 +53,14 @@ pub fn of_thread(results: &[i64]) -> ThreadSettings {
             1 => MemoryErrors::Early,
             _ => MemoryErrors::Default,
         },
-    }
+        denies_time_stamps: result(2) == 0 && time_stamps == PR_TSC_SIGSEGV,
+        policy: policy.unwrap_or_default(),
+    };
+    (settings, policy)
 }
 
-/// The calls by which a new thread takes such settings.
-pub fn set_thread(settings: &ThreadSettings) -> impl Iterator<Item = Syscall> + use<> {
+/// The calls by which a new thread takes such settings. `nodes` is where the nodes of its policy are stored.
+pub fn set_thread(settings: &ThreadSettings, nodes: u64) -> impl Iterator<Item = Syscall> + use<> {
     let slack = settings.timer_slack_ns;
     // 0 would mean the default; real-time threads, which stay, have no slack.
     let slack = (slack > 0).then(|| Syscall::new(libc::SYS_prctl, &[PR_SET_TIMERSLACK, slack]));
@@ -48,7 +71,52 @@ pub fn set_thread(settings: &ThreadSettings) -> impl Iterator<Item = Syscall> + 
     };
     let errors =
         policy.map(|policy| Syscall::new(libc::SYS_prctl, &[PR_MCE_KILL, MCE_KILL_SET, policy]));
-    slack.into_iter().chain(errors)
+    // Trap: what-a-program-denies-itself
+    let stamps = settings.denies_time_stamps.then(|| time_stamps(settings));
+    let policy = settings.policy;
+    let lies = (policy != MemoryPolicy::default()).then(|| remarks::set_own(policy, nodes));
+    slack.into_iter().chain(errors).chain(stamps).chain(lies)
+}
+
+/// The calls by which a thread that is home again takes what it has changed elsewhere, and home's kernel does
+/// not know.
+#[must_use]
+pub fn set_thread_again(settings: &ThreadSettings, nodes: u64) -> [Syscall; 2] {
+    [
+        time_stamps(settings),
+        remarks::set_own(settings.policy, nodes),
+    ]
+}
+
+fn time_stamps(settings: &ThreadSettings) -> Syscall {
+    let what = if settings.denies_time_stamps {
+        PR_TSC_SIGSEGV
+    } else {
+        PR_TSC_ENABLE
+    };
+    Syscall::new(libc::SYS_prctl, &[PR_SET_TSC, what])
+}
+
+const PR_SET_MDWE: u64 = 65;
+const PR_GET_MDWE: u64 = 66;
+
+/// The call by which a process tells what its memory may never be.
+#[must_use]
+pub fn ask_denied() -> Syscall {
+    Syscall::new(libc::SYS_prctl, &[PR_GET_MDWE])
+}
+
+/// What the result of [`ask_denied`] says.
+#[must_use]
+pub fn denied(result: i64) -> u32 {
+    // -EINVAL: this kernel knows of no such thing.
+    u32::try_from(result).unwrap_or(0)
+}
+
+/// The call that denies it; it cannot be taken back.
+#[must_use]
+pub fn deny(what: u32) -> Syscall {
+    Syscall::new(libc::SYS_prctl, &[PR_SET_MDWE, u64::from(what)])
 }
 
 /// membarrier(2): each way for which a process can register, as bits of its commands: the command
@@ -164,11 +232,27 @@ mod tests {
 
     #[test]
     fn a_thread_takes_what_is_not_the_default() {
-        let told = of_thread(&[777_777, 1]);
-        let calls: Vec<Syscall> = set_thread(&told).collect();
+        let mut stored = [0; STORED];
+        stored[0] = 2;
+        // MPOL_BIND to node 0
+        (stored[8], stored[16]) = (2, 1);
+        let (told, policy) = of_thread(&[777_777, 1, 0, 0], &stored);
+        assert_eq!(policy, Some(MemoryPolicy { mode: 2, nodes: 1 }));
+        let calls: Vec<Syscall> = set_thread(&told, 0x1000).collect();
         assert_eq!(calls[0].args[..2], [PR_SET_TIMERSLACK, 777_777]);
         assert_eq!(calls[1].args[..3], [PR_MCE_KILL, MCE_KILL_SET, 1]);
-        assert_eq!(set_thread(&of_thread(&[0, 2])).count(), 0);
+        assert_eq!(calls[2].args[..2], [PR_SET_TSC, PR_TSC_SIGSEGV]);
+        assert_eq!(calls[3].number, libc::SYS_set_mempolicy.cast_unsigned());
+        assert_eq!(calls[3].args[..2], [2, 0x1000]);
+        stored[0] = 1;
+        // A kernel without policies has stored nothing, whatever stands there.
+        let (told, policy) = of_thread(&[0, 2, 0, -38], &stored);
+        assert_eq!(policy, Some(MemoryPolicy::default()));
+        assert_eq!(set_thread(&told, 0).count(), 0);
+        assert_eq!(set_thread_again(&told, 0)[0].args[..2], [PR_SET_TSC, 1]);
+        // The 65th node.
+        stored[24] = 1;
+        assert_eq!(of_thread(&[0, 2, 0, 0], &stored).1, None);
     }
 
     #[test]

@@ -167,16 +167,18 @@ pub enum StayReason {
     SyscallDispatch,
     #[error("It has segments of its own (modify_ldt)")]
     Segments,
-    #[error("It denies itself memory that is both writable and executable (PR_SET_MDWE)")]
-    DeniesWriteExecute,
-    #[error("It denies itself the time stamp counter (PR_SET_TSC)")]
-    DeniesTimeStamps,
+    #[error(
+        "It denies itself memory that is both writable and executable (PR_SET_MDWE), and has such memory at {0:#x}, which could not be made again"
+    )]
+    DeniesWriteExecute(u64),
     #[error("It denies itself CPUID (ARCH_SET_CPUID)")]
     DeniesCpuid,
     #[error("It restricts what its CPU may guess (PR_SET_SPECULATION_CTRL)")]
     RestrictsSpeculation,
     #[error("It says with whom it may share a core (PR_SCHED_CORE)")]
     ChoosesNeighbours,
+    #[error("It says where its memory is to lie on a machine of more than 64 memory nodes")]
+    ManyNodes,
     #[error("It has locked {has} bytes of memory; a host takes {limit} at most")]
     Locked { has: u64, limit: u64 },
     #[error("Its address space has no free range of {0} bytes for its home")]

@@ -587,8 +587,8 @@ fn what_only_the_process_can_tell_is_a_reason_to_stay() {
     for (state, expected) in [
         ("plain", None),
         ("known", None),
-        ("denies_memory", Some(StayReason::DeniesWriteExecute)),
-        ("denies_time_stamps", Some(StayReason::DeniesTimeStamps)),
+        ("denies_memory", None),
+        ("denies_time_stamps", None),
     ] {
         let program = Program::start(state);
         if program.known.contains_key("refused") {

@@ -178,6 +178,36 @@ pub struct ThreadSettings {
     /// known.
     pub timer_slack_ns: u64,
     pub memory_errors: MemoryErrors,
+    /// RDTSC is a fault in it (`prctl(PR_SET_TSC)`).
+    pub denies_time_stamps: bool,
+    /// Where memory lies that it is the first to touch (`set_mempolicy(2)`).
+    pub policy: MemoryPolicy,
+}
+
+/// Where memory is to lie on a machine that has several memory nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryPolicy {
+    /// MPOL_*, with its flags; 0: wherever memory lies otherwise.
+    pub mode: u32,
+    /// The nodes that were named, one bit each.
+    pub nodes: u64,
+}
+
+/// What was said of a range of memory that its mapping does not show.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remark {
+    pub range: Range,
+    /// `mbind(2)`
+    pub policy: MemoryPolicy,
+    /// `prctl(PR_SET_VMA_ANON_NAME)`, at most [`Remark::NAME_MAX`] bytes; empty without one.
+    pub name: Vec<u8>,
+}
+
+impl Remark {
+    /// The kernel's limit: ANON_VMA_NAME_MAX_LEN, less the NUL.
+    pub const NAME_MAX: usize = 79;
+    /// The most remarks of one image: about as many as it may have mappings.
+    pub const COUNT_MAX: usize = 1 << 18;
 }
 
 /// One thread.
@@ -410,6 +440,10 @@ pub struct ProcessImage {
     /// For which memory barriers it is registered (membarrier(2)): the commands that register, one bit
     /// each.
     pub barriers: u32,
+    /// What its memory may never be, once said (`prctl(PR_SET_MDWE)`, PR_MDWE_*).
+    pub denies_memory: u32,
+    /// Ascending, disjoint.
+    pub remarks: Vec<Remark>,
     /// Address range in which home keeps attic, slots and code of the deputy. The guest has no
     /// mapping in it. Both ends are multiples of 1 TiB.
     pub reserved: Range,
@@ -474,6 +508,23 @@ impl CpuTimer {
 pub const CPU_TIMERS: [u64; 2] = [1, 2];
 
 impl ProcessImage {
+    /// Whether every remark is of memory that a program can have outside of `reserved`, and none is
+    /// longer than the kernel lets it be.
+    #[must_use]
+    pub fn has_sound_remarks(&self, reserved: Range) -> bool {
+        let mut at = 0;
+        let mut sound = |remark: &Remark| {
+            let Range { start, end } = remark.range;
+            let aligned = (start | end).is_multiple_of(PAGE_SIZE);
+            let ordered = at <= start && start < end && end <= 1 << 47;
+            at = end;
+            let name = remark.name.as_slice();
+            let sound_name = name.len() <= Remark::NAME_MAX && !name.contains(&0);
+            aligned && ordered && sound_name && !remark.range.overlaps(reserved)
+        };
+        self.remarks.len() <= Remark::COUNT_MAX && self.remarks.iter().all(&mut sound)
+    }
+
     /// Whether every guard lies in a mapping that can have one.
     #[must_use]
     pub fn has_sound_guards(&self) -> bool {

@@ -230,6 +230,33 @@ fn options_of_prctl() {
 }
 
 #[test]
+fn memory_policies() {
+    let mut memory = pages();
+    let set = |memory: &Pages, bits| decide(memory, Sysno::set_mempolicy, &[2, RW, bits]);
+    memory.words(RW, &[1, 0]);
+    assert_eq!(set(&memory, 129), Decision::Continue);
+    memory.words(RW, &[1, 1]);
+    assert!(matches!(set(&memory, 129), Decision::GoHome(_)));
+    // The second word is not asked for, and a set of no bits is none.
+    assert_eq!(set(&memory, 65), Decision::Continue);
+    memory.words(RW, &[2, 0]);
+    assert!(matches!(set(&memory, 65), Decision::GoHome(_)));
+    assert_eq!(set(&memory, 1), Decision::Continue);
+    let bind = |start| decide(&memory, Sysno::mbind, &[start, 4096, 2, RW, 65, 0]);
+    assert!(matches!(bind(0x1000), Decision::GoHome(_)));
+    assert_eq!(bind(RESERVED.0), Decision::Special(Special::ReservedMemory));
+    let local = [0x1000, 4096, 4, 0, 0, 0];
+    assert_eq!(decide(&memory, Sysno::mbind, &local), Decision::Continue);
+    let ask = |how| decide(&memory, Sysno::get_mempolicy, &[RW, RW + 64, 129, 0, how]);
+    assert_eq!(ask(2), Decision::Continue);
+    let Decision::Forward(allowed) = ask(4) else {
+        panic!("home knows which nodes it may use");
+    };
+    let lengths: Vec<u64> = allowed.regions.iter().map(|region| region.length).collect();
+    assert_eq!(lengths, [4, 16]);
+}
+
+#[test]
 fn attributes_of_the_process() {
     let mut memory = pages();
     assert!(goes_home(&memory, Sysno::setrlimit, &[9, RW]));

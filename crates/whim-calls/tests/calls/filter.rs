@@ -151,7 +151,6 @@ fn memory_calls_are_trapped_where_they_may_touch_the_reserved_range() {
         Sysno::munmap,
         Sysno::mprotect,
         Sysno::madvise,
-        Sysno::mbind,
         Sysno::mincore,
         Sysno::msync,
         Sysno::pkey_mprotect,
@@ -202,6 +201,17 @@ fn whatever_may_show_more_of_a_file_is_reported() {
     ] {
         let found = verdict(Sysno::mremap, &[0x1000, old, new, flags, 0x9000]);
         assert_eq!(found, expected, "{old:#x} {new:#x} {flags}");
+    }
+}
+
+#[test]
+fn memory_policies_are_trapped_where_they_name_nodes() {
+    assert_eq!(verdict(Sysno::mbind, &[0x1000, 4096, 0, 0, 0, 0]), NOTIFY);
+    assert_eq!(verdict(Sysno::set_mempolicy, &[0, 0, 0]), ALLOW);
+    assert_eq!(verdict(Sysno::set_mempolicy, &[2, 0x1000, 65]), NOTIFY);
+    for (how, expected) in [(0, ALLOW), (2, ALLOW), (4, NOTIFY)] {
+        let found = verdict(Sysno::get_mempolicy, &[0x1000, 0x2000, 65, 0, how]);
+        assert_eq!(found, expected, "{how}");
     }
 }
 

@@ -175,6 +175,8 @@ pub(crate) fn image(pid: i32, threads: usize) -> ProcessImage {
         personality: 0,
         no_transparent_huge_pages: false,
         barriers: 0,
+        denies_memory: 0,
+        remarks: Vec::new(),
         vdso: vdso::own().expect("a vDSO").to_vec(),
         reserved: Range {
             start: 16 * TIB,

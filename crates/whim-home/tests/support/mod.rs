@@ -115,7 +115,7 @@ pub(crate) fn put_back(
     homeward::check_image(image, original, &server).expect("sound");
     homeward::quiesce(&mut server, &mut held).expect("quiet");
     homeward::mask_signals(&mut server.deputy).expect("masked");
-    homeward::restore_mappings(&mut server, image).expect("mappings");
+    homeward::restore_mappings(&mut server, image, original).expect("mappings");
     for (address, bytes) in contents {
         homeward::write_pages(image.pid, image, *address, bytes).expect("pages");
     }

@@ -49,6 +49,9 @@ pub fn check_image(image: &ProcessImage) -> Result<(), RebuildError> {
     if !image.has_sound_guards() {
         return unsound("guard pages outside of its mappings".into());
     }
+    if !image.has_sound_remarks(reserved) || image.denies_memory & !3 != 0 {
+        return unsound("remarks on memory that no kernel takes".into());
+    }
     match image.threads.first() {
         Some(leader) if leader.tid == image.pid => {}
         _ => return unsound("the leader is not the first thread".into()),
@@ -81,7 +84,9 @@ fn has_sound_offset(mapping: &Mapping) -> bool {
 mod tests {
     use super::*;
     use crate::fuzz;
-    use whim_model::{MappingFlags, MappingId, Protection, SignalAction, ThreadImage};
+    use whim_model::{
+        MappingFlags, MappingId, MemoryPolicy, Protection, Remark, SignalAction, ThreadImage,
+    };
 
     fn thread(number: usize) -> ThreadImage {
         fuzz::thread(i32::try_from(number).expect("small"))
@@ -106,6 +111,14 @@ mod tests {
             .map(|number| mapping(number * PAGE_SIZE, 0))
             .collect();
         mappings.push(mapping(TASK_END - PAGE_SIZE, OFFSET_MAX));
+        let remark = Remark {
+            range: Range {
+                start: PAGE_SIZE,
+                end: 3 * PAGE_SIZE,
+            },
+            policy: MemoryPolicy { mode: 2, nodes: 1 },
+            name: vec![b'x'; Remark::NAME_MAX],
+        };
         ProcessImage {
             threads,
             mappings,
@@ -114,6 +127,8 @@ mod tests {
                 end: 48 * TIB,
             },
             vdso: vec![0; vdso::LENGTH_MAX],
+            denies_memory: 3,
+            remarks: vec![remark],
             ..fuzz::smallest()
         }
     }
@@ -122,7 +137,11 @@ mod tests {
     fn images_are_taken_up_to_their_limits() {
         let largest = largest();
         check_image(&largest).expect("at its limits");
-        let above: [fn(&mut ProcessImage); 6] = [
+        let above: [fn(&mut ProcessImage); 10] = [
+            |image| image.denies_memory = 4,
+            |image| image.remarks[0].name.push(b'x'),
+            |image| image.remarks[0].name[1] = 0,
+            |image| image.remarks[0].range = image.reserved,
             |image| image.threads.push(thread(threads::THREADS_MAX + 1)),
             |image| image.threads[0].xstate.push(0),
             |image| image.mappings.insert(0, mapping(0, 0)),

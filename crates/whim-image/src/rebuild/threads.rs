@@ -1,18 +1,21 @@
 //! The threads of a process that is being rebuilt.
 
-use super::RebuildError;
-use super::runner::{Arguments, Runner, RunnerError, check, stopped, unexpected, working_mask};
+use super::runner::{
+    Arguments, LIST_MAX, Runner, RunnerError, check, stopped, unexpected, working_mask,
+};
+use super::{RebuildError, said};
 use crate::mapping::flag;
+use crate::remarks::{self, STORED_POLICY};
 use crate::settings;
 use nix::errno::Errno;
 use whim_model::Syscall;
-use whim_model::{CPU_TIMERS, CpuTimer, ProcessImage, QueuedSignal, ThreadImage};
+use whim_model::{CPU_TIMERS, CpuTimer, MemoryPolicy, ProcessImage, QueuedSignal, ThreadImage};
 use whim_sys::ptrace::{Running, Stop, Stopped};
 
 /// The most threads that an image may have.
 pub const THREADS_MAX: usize = 4096;
 /// The most operations that one thread's own list may have.
-const OWN_MAX: usize = 8;
+const OWN_MAX: usize = 11;
 const LINUX_CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 
 const CLONE_FLAGS: i32 = libc::CLONE_VM
@@ -80,22 +83,42 @@ pub(super) fn register_all(
     runner: &Runner,
     image: &ProcessImage,
 ) -> Result<(), RebuildError> {
+    // With all that a thread may set there is not room for the lists of as many threads as there may be.
+    let at_once = LIST_MAX / OWN_MAX;
+    let mut done = Vec::with_capacity(threads.len());
+    for states in image.threads.chunks(at_once) {
+        let rest = threads.split_off(states.len().min(threads.len()));
+        let some = std::mem::replace(threads, rest);
+        done.extend(register(some, runner, states)?);
+    }
+    *threads = done;
+    Ok(())
+}
+
+fn register(
+    threads: Vec<Stopped>,
+    runner: &Runner,
+    states: &[ThreadImage],
+) -> Result<Vec<Stopped>, RebuildError> {
     let mut arguments = runner.arguments();
-    let lists: Vec<Vec<Syscall>> = image
-        .threads
+    let mut answers = Vec::new();
+    let lists: Vec<Vec<Syscall>> = states
         .iter()
-        .map(|thread| own_operations(thread, &mut arguments))
+        .map(|thread| own_operations(thread, &mut arguments, &mut answers))
         .collect();
     runner.store(&arguments)?;
     let mut running = Vec::with_capacity(threads.len());
-    for (index, (thread, list)) in threads.drain(..).zip(&lists).enumerate() {
+    for (index, (thread, list)) in threads.into_iter().zip(&lists).enumerate() {
         debug_assert!(list.len() <= OWN_MAX);
         runner.prepare(&thread, index * OWN_MAX, list)?;
         running.push(thread.resume(0)?);
     }
+    let mut stopped = Vec::with_capacity(running.len());
     for thread in running {
-        let back = runner.await_end(thread, &mut |at| Err(unexpected(&at)))?;
-        threads.push(back);
+        stopped.push(runner.await_end(thread, &mut |at| Err(unexpected(&at)))?);
+    }
+    for (told, policy) in answers {
+        said::check(runner, told, policy)?;
     }
     for (index, list) in lists.iter().enumerate() {
         let results = runner.results(index * OWN_MAX, list.len())?;
@@ -103,7 +126,7 @@ pub(super) fn register_all(
             check(name_of(operation.number.cast_signed()), result)?;
         }
     }
-    Ok(())
+    Ok(stopped)
 }
 
 fn name_of(number: i64) -> &'static str {
@@ -113,11 +136,17 @@ fn name_of(number: i64) -> &'static str {
         libc::SYS_set_robust_list => "set_robust_list",
         libc::SYS_rseq => "rseq",
         libc::SYS_prctl => "prctl",
+        libc::SYS_set_mempolicy | libc::SYS_get_mempolicy => "set_mempolicy",
         _ => "capset",
     }
 }
 
-fn own_operations(thread: &ThreadImage, arguments: &mut Arguments) -> Vec<Syscall> {
+/// `answers` gets where the kernel tells of the thread's policy, and what it has to be.
+fn own_operations(
+    thread: &ThreadImage,
+    arguments: &mut Arguments,
+    answers: &mut Vec<(u64, MemoryPolicy)>,
+) -> Vec<Syscall> {
     let mut list = Vec::with_capacity(OWN_MAX);
     let stack = thread.alternate_stack;
     if stack.size != 0 && stack.flags & libc::SS_DISABLE == 0 {
@@ -157,7 +186,14 @@ fn own_operations(thread: &ThreadImage, arguments: &mut Arguments) -> Vec<Syscal
         libc::SYS_prctl,
         &[flag(libc::PR_SET_NAME), name],
     ));
-    list.extend(settings::set_thread(&thread.settings));
+    let policy = thread.settings.policy;
+    let nodes = arguments.add(&policy.nodes.to_le_bytes());
+    list.extend(settings::set_thread(&thread.settings, nodes));
+    if policy != MemoryPolicy::default() {
+        let told = arguments.add(&[0; STORED_POLICY]);
+        list.push(remarks::ask_own(told));
+        answers.push((told, policy));
+    }
     let mut header = [0; 8];
     header[0..4].copy_from_slice(&LINUX_CAPABILITY_VERSION_3.to_le_bytes());
     let header = arguments.add(&header);
