@@ -699,8 +699,8 @@ impl Deputy {
         }
         let stops = running
             .into_iter()
-            .map(|(own, running)| Ok((own, stop_idle(running)?)));
-        Ok((self.deck, stops.collect::<Result<_, _>>()?))
+            .map(|(own, running)| stop_idle(running).map(|stopped| (own, stopped)));
+        Ok((self.deck, stops.collect::<Result<_, DeputyError>>()?))
     }
 }
 

@@ -1,9 +1,10 @@
 //! From a frozen process to its image.
 
+use crate::capture_plan::plan;
 use crate::capture_remarks::{self, MODE};
 use crate::capture_told::Told;
-use crate::freeze::{FreezeError, Frozen, FrozenThread};
-use crate::freeze_calls::{CallState, InterruptedCall, Piece, RESTART_SYSCALL, TimeoutPlace};
+use crate::freeze::{FreezeError, Frozen};
+use crate::freeze_calls::Piece;
 use crate::freeze_observe::Status;
 use crate::inject::OPERATIONS_MAX;
 use crate::maps::{self, FlagTable, MapEntry, MapsError};
@@ -17,9 +18,9 @@ use std::io;
 use thiserror::Error;
 use whim_model::Syscall;
 use whim_model::{
-    AWAIT_NUMBER, Activity, AlternateStack, Backing, CPU_TIMERS, Clocks, CpuTime, CpuTimer,
-    Mapping, MappingId, MemoryLayout, ProcessImage, Protection, QueuedSignal, Range, Registers,
-    ResourceLimit, RseqRegistration, SignalAction, ThreadImage, ThreadSettings,
+    Activity, AlternateStack, Backing, CPU_TIMERS, Clocks, CpuTime, CpuTimer, Mapping, MappingId,
+    MemoryLayout, ProcessImage, Protection, QueuedSignal, Range, Registers, ResourceLimit,
+    RseqRegistration, SignalAction, ThreadImage, ThreadSettings,
 };
 use whim_sys::ptrace::{RawSigInfo, TraceError};
 use whim_sys::{cpu, foreign, pulse};
@@ -31,10 +32,6 @@ const LDT_READ: u64 = 0;
 const ARCH_GET_XCOMP_PERM: u64 = 0x1022;
 const SA_RESTART: u64 = 0x1000_0000;
 const PR_GET_TID_ADDRESS: u64 = 40;
-const FUTEX: u64 = 202;
-const FUTEX_WAIT: u64 = 0;
-/// FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME
-const FUTEX_FLAGS: u64 = 128 | 256;
 /// In the scratch memory: one `struct sigaction` of the kernel per signal.
 const ACTION_SIZE: u64 = 32;
 /// In the scratch memory: where the CPU timers are stored.
@@ -189,31 +186,7 @@ impl Frozen {
         let flags = FlagTable::read(self.pid)?;
         let starts = capture_remarks::starts(&entries);
         let answers = self.ask(&starts)?;
-        let mut threads = Vec::with_capacity(self.threads.len());
-        let mut in_flight = Vec::new();
-        let mut begun_anew = Vec::new();
-        for index in 0..self.threads.len() {
-            pulse::advance();
-            let mut plan = plan(&self.threads[index], options.begins_in_guest);
-            let own = self.own_id(self.threads[index].tid)?;
-            if let Some(call) = &mut plan.call {
-                call.tid = own;
-            }
-            match plan.activity {
-                Activity::AwaitsHome => in_flight.extend(plan.call),
-                Activity::Computing => begun_anew.extend(plan.call),
-            }
-            let answer = answers.threads[index];
-            threads.push(ThreadImage {
-                deadline_ns: plan.deadline_ns,
-                ..self.thread_image(
-                    (index, own),
-                    (plan.registers, plan.activity),
-                    answer,
-                    options,
-                )?
-            });
-        }
+        let threads = self.thread_images(&answers.threads, options)?;
         let (mappings, files) = mappings(&entries, &flags, options.reserved)?;
         let remarks = self.remarks(&entries, answers.policies)?;
         let has_to_stay = answers.has_to_stay.or_else(|| {
@@ -230,7 +203,7 @@ impl Frozen {
         };
         let image = ProcessImage {
             pid: self.status.own_id,
-            threads,
+            threads: threads.images,
             actions: answers.actions,
             pending,
             mappings,
@@ -252,12 +225,38 @@ impl Frozen {
             image,
             has_to_stay,
             locks_future: self.locks_future(),
-            in_flight,
-            begun_anew,
+            in_flight: threads.in_flight,
+            begun_anew: threads.begun_anew,
             files,
             entries,
             flags,
         })
+    }
+
+    fn thread_images(
+        &self,
+        answers: &[ThreadAnswer],
+        options: &CaptureOptions<'_>,
+    ) -> Result<Threads, CaptureError> {
+        let mut taken = Threads::default();
+        for (index, answer) in answers.iter().enumerate() {
+            pulse::advance();
+            let mut plan = plan(&self.threads[index], options.begins_in_guest);
+            let own = self.own_id(self.threads[index].tid)?;
+            if let Some(call) = &mut plan.call {
+                call.tid = own;
+            }
+            match plan.activity {
+                Activity::AwaitsHome => taken.in_flight.extend(plan.call),
+                Activity::Computing => taken.begun_anew.extend(plan.call),
+            }
+            let (goes_on, ids) = ((plan.registers, plan.activity), (index, own));
+            taken.images.push(ThreadImage {
+                deadline_ns: plan.deadline_ns,
+                ..self.thread_image(ids, goes_on, *answer, options)?
+            });
+        }
+        Ok(taken)
     }
 
     /// Whether MCL_FUTURE is set. The kernel does not show it, but it locks our own memory in the
@@ -559,110 +558,20 @@ struct Answers {
     cpu_timers: [CpuTimer; 2],
 }
 
+/// All threads of an image, the calls that go on at home, and those that begin anew.
+#[derive(Default)]
+struct Threads {
+    images: Vec<ThreadImage>,
+    in_flight: Vec<InFlight>,
+    begun_anew: Vec<InFlight>,
+}
+
 #[derive(Clone, Copy)]
 struct ThreadAnswer {
     mask: u64,
     alternate_stack: AlternateStack,
     tid_address: u64,
     settings: ThreadSettings,
-}
-
-/// How the new half of a thread resumes its work.
-struct Plan {
-    registers: Registers,
-    activity: Activity,
-    call: Option<InFlight>,
-    /// For a wait that begins anew: when its time is over.
-    deadline_ns: Option<u64>,
-}
-
-fn plan(thread: &FrozenThread, begins_in_guest: &dyn Fn(u64) -> bool) -> Plan {
-    let mut registers = *thread.registers();
-    // Nothing is ever restarted by the kernel of the host: what has to be done again is rewound.
-    registers.orig_rax = u64::MAX;
-    let computing = |registers| Plan {
-        registers,
-        activity: Activity::Computing,
-        call: None,
-        deadline_ns: None,
-    };
-    let Some(call) = thread.call() else {
-        return computing(registers);
-    };
-    if call.state == CallState::Complete {
-        return computing(registers);
-    }
-    let Syscall { number, args } = call.syscall;
-    let local = begins_in_guest(number) && number != RESTART_SYSCALL;
-    let sleeps = matches!(call.state, CallState::RestartBlock { .. });
-    let deadline_ns = match call.state {
-        CallState::RestartBlock { deadline_ns } => deadline_ns,
-        CallState::Cut { timeout } => timeout.map(|timeout| timeout.deadline_ns),
-        _ => None,
-    };
-    if local
-        && sleeps
-        && deadline_ns.is_none()
-        && number == FUTEX
-        && args[1] & !FUTEX_FLAGS == FUTEX_WAIT
-    {
-        // The time is relative, and it is unknown how much of it is left. Every user of futexes
-        // expects spurious wake-ups.
-        registers.rax = 0;
-        return computing(registers);
-    }
-    registers.rip -= 2;
-    let in_flight = in_flight(thread.tid(), call);
-    let short = matches!(call.state, CallState::Short { .. });
-    if local && !short && (!sleeps || number == FUTEX) {
-        registers.rax = number;
-        let cut = matches!(call.state, CallState::Cut { timeout: Some(_) });
-        let call = cut.then_some(in_flight);
-        return Plan {
-            registers,
-            activity: Activity::Computing,
-            call,
-            deadline_ns,
-        };
-    }
-    registers.rax = AWAIT_NUMBER;
-    Plan {
-        registers,
-        activity: Activity::AwaitsHome,
-        call: Some(in_flight),
-        deadline_ns: None,
-    }
-}
-
-fn in_flight(tid: i32, call: &InterruptedCall) -> InFlight {
-    let (Syscall { number, args }, further) = call.remainder();
-    let (already, rest_ns) = match &call.state {
-        CallState::Short { done, .. } => (done.cast_signed(), None),
-        CallState::Cut {
-            timeout: Some(timeout),
-        } => {
-            let in_register = matches!(timeout.place, TimeoutPlace::Register(_));
-            (0, (!in_register).then(|| timeout.rest_ns()))
-        }
-        _ => (0, None),
-    };
-    let deadline_ns = match &call.state {
-        CallState::Cut { timeout } => timeout.map(|timeout| timeout.deadline_ns),
-        _ => None,
-    };
-    InFlight {
-        tid,
-        number,
-        args,
-        original_number: call.syscall.number,
-        original_args: call.syscall.args,
-        // Trap: a-sleep-ends-with-eintr
-        restart: matches!(call.state, CallState::RestartBlock { .. }),
-        already,
-        rest_ns,
-        deadline_ns,
-        further,
-    }
 }
 
 fn queued(signals: Vec<RawSigInfo>) -> Vec<QueuedSignal> {

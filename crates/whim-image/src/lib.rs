@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod capture;
+mod capture_plan;
 mod capture_remarks;
 mod capture_told;
 pub mod freeze;
