@@ -15,6 +15,7 @@ use crate::workspace::Workspace;
 
 const GUESTS: &str = "tests/guests/conformance";
 const DOCUMENT: &str = "docs/syscalls.md";
+const SETTINGS: &str = "docs/settings.md";
 
 /// Cases by the call that they cover.
 type Relation = BTreeMap<String, Vec<String>>;
@@ -28,6 +29,8 @@ pub(crate) fn run(workspace: &Workspace, check: bool) -> Result<bool> {
         let text = document(&relation(workspace)?);
         fs::write(workspace.root.join(DOCUMENT), text)
             .with_context(|| format!("Could not write {DOCUMENT}"))?;
+        fs::write(workspace.root.join(SETTINGS), doc::settings())
+            .with_context(|| format!("Could not write {SETTINGS}"))?;
     }
     let relation = relation(workspace)?;
     let findings = findings(workspace)?;
@@ -53,12 +56,12 @@ pub(crate) fn run(workspace: &Workspace, check: bool) -> Result<bool> {
 pub(crate) fn findings(workspace: &Workspace) -> Result<Vec<String>> {
     let relation = relation(workspace)?;
     let mut findings = gaps(&relation);
-    let stored = fs::read_to_string(workspace.root.join(DOCUMENT))
-        .with_context(|| format!("Could not read {DOCUMENT}"))?;
-    if stored != document(&relation) {
-        findings.push(format!(
-            "{DOCUMENT} is stale: run `cargo xtask conformance`"
-        ));
+    for (name, text) in [(DOCUMENT, document(&relation)), (SETTINGS, doc::settings())] {
+        let stored = fs::read_to_string(workspace.root.join(name))
+            .with_context(|| format!("Could not read {name}"))?;
+        if stored != text {
+            findings.push(format!("{name} is stale: run `cargo xtask conformance`"));
+        }
     }
     Ok(findings)
 }

@@ -41,8 +41,9 @@ Usage: cargo xtask TASK
                      tests/durations.txt what tests have taken here
   system [FILTER]    the system tests whose name contains FILTER
   conformance [--check]
-                     writes docs/syscalls.md; with --check, only looks whether it is as the table
-                     and the tests say, and whether each forwarded call has a test
+                     writes docs/syscalls.md and docs/settings.md; with --check, only looks whether
+                     they are as the tables and the tests say, and whether each forwarded call has
+                     a test
   attempts [--count] [--write]
                      makes the attempts at breaking in or out that the tests declare, and lists how
                      each ended; --count counts them, --write writes docs/attempts.md

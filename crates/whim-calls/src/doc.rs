@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::kept::{DESCRIPTORS, Fate, KEPT, Of};
 use crate::prctl::{self, Done};
 use crate::resolve::rows;
 use crate::shape::{Argument, CallClass, Gate, Row, Shape, Size};
@@ -53,6 +54,59 @@ pub fn markdown(tested_by: TestedBy<'_>) -> String {
     text.push_str(&wrapped(&crate::ioctl::names()));
     options(&mut text, "prctl", prctl::PRCTL);
     options(&mut text, "arch_prctl", prctl::ARCH_PRCTL);
+    text
+}
+
+const SETTINGS: &str = "\
+# What stays with a program
+
+`cargo xtask conformance` writes this file from the table in `crates/whim-calls/src/kept.rs`: what the kernel keeps
+once a program has said it, Linux 6.1 to 6.18, and what becomes of it when the program computes elsewhere. Tests
+compare the table with the constants of the distribution's kernel headers and of `linux-raw-sys`, and with what is
+done with each call ([syscalls.md](syscalls.md)).
+
+- **Travels**: it goes to the host and comes home.
+- **At home**: home's kernel keeps it, acts by it, and answers who asks.
+- **Stays**: who has it does not leave home, and `whim why` says so.
+";
+
+fn fate(fate: Fate) -> &'static str {
+    match fate {
+        Fate::Travels => "travels",
+        Fate::AtHome => "at home",
+        Fate::Stays => "stays",
+    }
+}
+
+/// The whole of `docs/settings.md`.
+#[must_use]
+pub fn settings() -> String {
+    let mut text = String::from(SETTINGS);
+    text.push_str("\n| call | what | of | becomes | remark |\n|---|---|---|---|---|\n");
+    for row in KEPT {
+        let of = match row.of {
+            Of::Process => "process",
+            Of::Thread => "thread",
+            Of::Mapping => "mapping",
+        };
+        // Writing into a String cannot fail.
+        let _ = writeln!(
+            text,
+            "| {} | {} | {of} | {} | {} |",
+            row.call,
+            row.name,
+            fate(row.fate),
+            row.remark
+        );
+    }
+    text.push_str("\n## Descriptors without a file\n\n");
+    text.push_str(
+        "As `/proc/PID/fd` shows them, behind `anon_inode:`. A kind that is not here keeps its program at home.\n",
+    );
+    text.push_str("\n| kind | becomes |\n|---|---|\n");
+    for (kind, of_kind) in DESCRIPTORS {
+        let _ = writeln!(text, "| {kind} | {} |", fate(*of_kind));
+    }
     text
 }
 

@@ -25,6 +25,7 @@ mod filter;
 pub mod fuzz;
 mod hiding;
 mod ioctl;
+pub mod kept;
 mod nested;
 mod path;
 mod prctl;

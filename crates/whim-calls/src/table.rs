@@ -210,7 +210,7 @@ table! {
     lchown => forward(&[PATH]);
     umask => forward(&[]);
     gettimeofday => local();
-    getrlimit => decided(decide::getrlimit, "2: out 16 bytes; limits that the deputy has not: added");
+    getrlimit => decided(decide::getrlimit, "2: out 16 bytes; of its own memory: the program's");
     getrusage => decided(decide::getrusage, "own: both sides are added; children: forwarded");
     sysinfo => forward(&[put(112)]);
     times => decided(decide::times, "both sides are added");

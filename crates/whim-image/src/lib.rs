@@ -14,6 +14,8 @@ pub mod freeze_observe;
 pub mod freeze_release;
 pub mod fuzz;
 pub mod inject;
+#[cfg(test)]
+mod kernel_source;
 pub mod mapping;
 pub mod maps;
 pub mod rebuild;

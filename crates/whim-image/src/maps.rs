@@ -542,6 +542,22 @@ mod tests {
         }
     }
 
+    /// show_smap_vma_flags of linux-source-6.12 (6.12.117 of Debian 12) for x86-64, and what came later: "gu" with
+    /// Linux 6.19. A new one must be looked at before a program that has it may leave.
+    #[test]
+    fn flags_of_the_kernel_are_known_and_no_others() {
+        let known = "rd wr ex sh mr mw me ms gd pf lo io sr rr dc de lf ac nr ht sf ar wf dd sd mm hg nh mg um uw \
+                     ui ss dp sl gu";
+        for flag in known.split_whitespace() {
+            assert_eq!(special_flags(flag.as_bytes()).unknown, None, "{flag}");
+        }
+        // Of another architecture, and of none.
+        for flag in ["mt", "bt", "zz"] {
+            let found = special_flags(format!("rd wr {flag} mr").as_bytes());
+            assert_eq!(found.unknown, flag.as_bytes().first_chunk().copied());
+        }
+    }
+
     #[test]
     fn flags_are_found_however_long_their_mappings_lines_are() {
         let lines = |size: &str| format!("Size: {size} kB\nProtectionKey:   3\n");

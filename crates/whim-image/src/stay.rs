@@ -139,6 +139,8 @@ pub enum StayReason {
     Counts,
     #[error("It has {0} open, which would show only what stays at home")]
     OwnProc(String),
+    #[error("It has a descriptor that works where it was made alone ({0})")]
+    HomeDescriptor(String),
     #[error("It has a descriptor of a kind that is not known to work from elsewhere ({0})")]
     UnknownDescriptor(String),
     #[error("It shares System V memory with other processes ({0})")]

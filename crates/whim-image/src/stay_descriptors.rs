@@ -5,18 +5,7 @@ use crate::stay::StayReason;
 use nix::sys::statfs::{PROC_SUPER_MAGIC, statfs};
 use std::fs;
 use std::path::Path;
-
-/// Inodes without a name that work from elsewhere: whoever calls them is the deputy. Linux 6.1 to 6.18 have
-/// some fifty; the others belong to devices, virtual machines and programs of the kernel (bpf), or follow.
-const WORK: &[&str] = &[
-    "[eventfd]",
-    "[eventpoll]",
-    "[fanotify]",
-    "[landlock-ruleset]",
-    "[pidfd]",
-    "[timerfd]",
-    "inotify",
-];
+use whim_calls::kept::{Fate, of_descriptor};
 
 /// File systems of the kernel whose inodes are shown as their kind and a number: pipes, sockets, namespaces.
 const NUMBERED: &[&str] = &[
@@ -26,6 +15,8 @@ const NUMBERED: &[&str] = &[
     "net",
     "pid",
     "pid_for_children",
+    // Linux 6.9
+    "pidfd",
     "pipe",
     "socket",
     "time",
@@ -68,8 +59,12 @@ fn reason(name: &str, ids: (i32, i32), is_proc: impl FnOnce() -> bool) -> Option
             // Signals that it blocks would wait where its threads are; the descriptor is at home.
             "[signalfd]" => Some(StayReason::SignalDescriptor),
             "[perf_event]" => Some(StayReason::Counts),
-            kind if WORK.contains(&kind) => None,
-            kind => Some(StayReason::UnknownDescriptor(kind.to_owned())),
+            kind => match of_descriptor(kind) {
+                // Whoever calls it is the deputy.
+                Some(Fate::AtHome | Fate::Travels) => None,
+                Some(Fate::Stays) => Some(StayReason::HomeDescriptor(kind.to_owned())),
+                None => Some(StayReason::UnknownDescriptor(kind.to_owned())),
+            },
         };
     }
     if let Some((kind, number)) = name.split_once(":[") {
@@ -173,5 +168,9 @@ mod tests {
             assert_eq!(found(name), Some(unknown), "{name}");
         }
         assert_eq!(found("anon_inode:[perf_event]"), Some(StayReason::Counts));
+        for kind in ["bpf-map", "[fscontext]", "kvm-vcpu:0"] {
+            let at_home = StayReason::HomeDescriptor(kind.into());
+            assert_eq!(found(&format!("anon_inode:{kind}")), Some(at_home));
+        }
     }
 }
