@@ -14,6 +14,7 @@ mod holding;
 pub mod homeward;
 mod identity;
 mod journal;
+mod locks;
 mod masks;
 mod moving;
 pub mod numbers;

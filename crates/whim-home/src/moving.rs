@@ -8,6 +8,7 @@ use crate::holding::Holding;
 use crate::homeward;
 use crate::identity::{Identity, durations};
 use crate::journal::{Journal, Syncing};
+use crate::locks;
 use crate::progress::Progress;
 use crate::room;
 use crate::server::Server;
@@ -516,7 +517,7 @@ impl Homeward {
     ) -> Result<Arrival> {
         let image = self.image.take().context("No image")?;
         self.phase(Phase::Rebuild);
-        homeward::restore_locks(&mut server, &image, original)?;
+        locks::restore(&mut server, &image, original)?;
         homeward::restore_process(&mut server, &image)?;
         homeward::restore_threads(&mut server, &image)?;
         homeward::requeue_held(&mut server, &image, held)?;
