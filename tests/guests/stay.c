@@ -249,13 +249,28 @@ static int keep_in_thread(const char *kept)
     return 1;
 }
 
-/* Each thread has a mode of its own. */
-static void *deny_time_stamps(void *nothing)
+/* The listener of a filter that a child has installed, and that ends without it. */
+static int listener_of_child(void)
 {
-    (void)nothing;
-    need(prctl(PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0) == 0, "PR_SET_TSC");
-    answer();
-    return NULL;
+    int ready[2], number = -1, found = -1;
+    need(pipe(ready) == 0, "pipe");
+    pid_t child = fork();
+    if (child == 0) {
+        struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+        struct sock_fprog program = {1, &allow};
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        number = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
+        need(write(ready[1], &number, sizeof number) == sizeof number, "write");
+        pause();
+    }
+    need(read(ready[0], &number, sizeof number) == sizeof number, "read");
+    int process = syscall(SYS_pidfd_open, child, 0);
+    if (number >= 0 && process >= 0)
+        found = syscall(SYS_pidfd_getfd, process, number, 0);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    close(process), close(ready[0]), close(ready[1]);
+    return found;
 }
 
 /* Layout and compatibility are each thread's own, too. */
@@ -366,8 +381,6 @@ static int begin(const char *reason)
     } else if (!strcmp(reason, "thread-gids") || !strcmp(reason, "thread-groups") ||
                !strcmp(reason, "thread-capabilities")) {
         return keep_in_thread(reason);
-    } else if (!strcmp(reason, "thread-tsc")) {
-        make_confined(deny_time_stamps, NULL);
     } else if (!strcmp(reason, "thread-personality")) {
         make_confined(change_personality, NULL);
     } else if (!strcmp(reason, "speculation")) {
@@ -388,14 +401,37 @@ static int begin(const char *reason)
     } else if (!strcmp(reason, "own-directory")) {
         opened = open("/proc/self/task", O_RDONLY | O_DIRECTORY);
         need(opened >= 0, "open");
+    } else if (!strcmp(reason, "bpf")) {
+        /* A map of one int, by BPF_MAP_CREATE. */
+        struct { unsigned type, key, value, entries, flags, more[32]; } map = {2, 4, 4, 1, 0, {0}};
+        opened = syscall(SYS_bpf, 0, &map, sizeof map);
+        if (opened < 0)
+            return 0;
+    } else if (!strcmp(reason, "mount-context")) {
+        opened = syscall(SYS_fsopen, "tmpfs", 0);
+        if (opened < 0)
+            return 0;
+    } else if (!strcmp(reason, "user-fault")) {
+        opened = syscall(SYS_userfaultfd, 1);
+        if (opened < 0)
+            return 0;
+    } else if (!strcmp(reason, "secret")) {
+        opened = syscall(SYS_memfd_secret, 0);
+        if (opened < 0)
+            return 0;
+        need(ftruncate(opened, SIZE) == 0, "ftruncate");
+        memory = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, opened, 0);
+        need(memory != MAP_FAILED, "mmap of secret memory");
+    } else if (!strcmp(reason, "filter-listener")) {
+        opened = listener_of_child();
+        if (opened < 0)
+            return 0;
     } else if (!strcmp(reason, "counts")) {
         struct perf_event_attr what = {.type = PERF_TYPE_SOFTWARE, .size = sizeof what,
                                        .config = PERF_COUNT_SW_TASK_CLOCK};
         opened = syscall(SYS_perf_event_open, &what, 0, -1, -1, 0);
         if (opened < 0)
             return 0;
-    } else if (!strcmp(reason, "tsc")) {
-        need(prctl(PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0) == 0, "PR_SET_TSC");
     } else if (!strcmp(reason, "mdwe")) {
         /* PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN. What is mapped already stays as it is. */
         memory = mmap(NULL, SIZE, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -442,8 +478,8 @@ static int end(const char *reason)
         return end_sharing(strcmp(reason, "clone-vm-orphan") != 0);
     if (!strncmp(reason, "thread-", 7))
         return end_confined();
-    if (!strcmp(reason, "tsc"))
-        return prctl(PR_SET_TSC, PR_TSC_ENABLE, 0, 0, 0) == 0;
+    if (!strcmp(reason, "secret"))
+        return munmap(memory, SIZE) == 0 && close(opened) == 0;
     if (opened >= 0)
         return close(opened) == 0;
     if (!strcmp(reason, "speculation"))
