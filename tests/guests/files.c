@@ -152,8 +152,11 @@ static volatile long beyond, probing;
 
 static void *probe(void *page)
 {
-    while (probing)
+    while (probing) {
+        for (volatile int pause = 0; pause < 100000; pause++)
+            ;
         beyond += shown(page) == '!';
+    }
     return NULL;
 }
 

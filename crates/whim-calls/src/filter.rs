@@ -169,19 +169,7 @@ fn block(row: &Row, reserved: (u64, u64)) -> Vec<Instruction> {
             ranges(&mut block, &[0], &[1], reserved);
         }
         Gate::Remap => {
-            const OLD: usize = 1;
-            const NEW: usize = 2;
-            const HOW: usize = 3;
-            block.push(load_low(HOW));
-            block.push(jump(JUMP_IF_BITS, crate::decide::MREMAP_DONTUNMAP, 0, 1));
-            block.push(op(RETURN, NOTIFY));
-            // The upper halves decide, unless they are equal.
-            block.extend([load_high(OLD), op(KEEP, 0), load_high(NEW)]);
-            block.push(jump(JUMP_IF_GREATER_KEPT, 0, 5, 0));
-            block.push(jump(JUMP_IF_EQUAL_KEPT, 0, 0, 5));
-            block.extend([load_low(OLD), op(KEEP, 0), load_low(NEW)]);
-            block.push(jump(JUMP_IF_GREATER_KEPT, 0, 0, 1));
-            block.push(op(RETURN, NOTIFY));
+            show_more(&mut block);
             ranges(&mut block, &[0, 4], &[1, 2], reserved);
         }
         Gate::AllowIf { index, values } => {
@@ -218,6 +206,23 @@ fn block(row: &Row, reserved: (u64, u64)) -> Vec<Instruction> {
     }
     block.push(op(RETURN, ALLOW));
     block
+}
+
+/// Traps an `mremap` after which there is more than before.
+fn show_more(block: &mut Vec<Instruction>) {
+    const OLD: usize = 1;
+    const NEW: usize = 2;
+    const HOW: usize = 3;
+    block.push(load_low(HOW));
+    block.push(jump(JUMP_IF_BITS, crate::decide::MREMAP_DONTUNMAP, 0, 1));
+    block.push(op(RETURN, NOTIFY));
+    // The upper halves decide, unless they are equal.
+    block.extend([load_high(OLD), op(KEEP, 0), load_high(NEW)]);
+    block.push(jump(JUMP_IF_GREATER_KEPT, 0, 5, 0));
+    block.push(jump(JUMP_IF_EQUAL_KEPT, 0, 0, 5));
+    block.extend([load_low(OLD), op(KEEP, 0), load_low(NEW)]);
+    block.push(jump(JUMP_IF_GREATER_KEPT, 0, 0, 1));
+    block.push(op(RETURN, NOTIFY));
 }
 
 fn ranges(

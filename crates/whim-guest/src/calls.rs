@@ -612,9 +612,10 @@ impl Guest {
         result: i64,
     ) -> Result<(), GuestError> {
         end_call(&stopped, result)?;
-        let stopped = match self.stale.is_empty() || self.holds.any() {
-            true => stopped,
-            false => self.drop_stale(stopped)?,
+        let stopped = if self.stale.is_empty() || self.holds.any() {
+            stopped
+        } else {
+            self.drop_stale(stopped)?
         };
         self.go_on(host_tid, stopped)
     }

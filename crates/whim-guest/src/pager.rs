@@ -271,6 +271,7 @@ impl Pager {
     fn faults(&mut self) -> Result<(), PagerError> {
         let mut events = Vec::new();
         let mut missing = Vec::new();
+        let mut gone = Vec::new();
         {
             let mut table = self.shared.table();
             self.shared
@@ -288,11 +289,22 @@ impl Pager {
                     } => {}
                     Event::Fault { address, .. } => missing.push(address),
                     // Trap: moved-pages-are-forgotten
-                    Event::Remap { from, to, length } => table.relocate(from, to, length),
-                    Event::Unmap { start, end } => table.unmap(Range { start, end }),
+                    Event::Remap { from, to, length } => {
+                        table.relocate(from, to, length);
+                        gone.push((from, length));
+                    }
+                    Event::Unmap { start, end } => {
+                        table.unmap(Range { start, end });
+                        gone.push((start, end - start));
+                    }
                     Event::Remove { .. } | Event::Fork { .. } => {}
                 }
             }
+        }
+        for (start, length) in gone {
+            // Threads that wait for pages there find that nothing is mapped.
+            // Trap: a-page-that-is-unmapped-is-waited-for
+            let _ = self.shared.uffd.wake(start, length);
         }
         for address in missing {
             self.fault(address)?;

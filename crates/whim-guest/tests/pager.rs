@@ -158,11 +158,11 @@ fn pages_that_came_before_they_were_missed_are_told_of() {
 }
 
 /// The answer of a home that had the file as it was before.
-fn answer(home: &mut Channel, request: u64, number: u32, bytes: &[u8]) {
+fn answer(home: &mut Channel, request: u64, number: u16, bytes: &[u8]) {
     let head = [&request.to_le_bytes()[..], &[0; 8]].concat();
     let stamp = Stamp {
         number,
-        acknowledged: number,
+        acknowledged: number.into(),
     };
     home.queue_stamped(Kind::PageReply, EPOCH, stamp, &[&head, bytes]);
     assert!(home.flush().expect("sent"));

@@ -70,8 +70,8 @@ fn the_attic_shows_the_file(image: &ProcessImage, server: &Server) {
 const MAPS_A_FILE: &str = "
 import mmap, os, sys
 file = open(sys.argv[1], 'r+b')
-memory = mmap.mmap(file.fileno(), 3 * 4096, mmap.MAP_PRIVATE)
-memory[0], memory[8192] = b'XY'
+memory = mmap.mmap(file.fileno(), 37 * 4096, mmap.MAP_PRIVATE)
+memory[0], memory[36 * 4096] = b'XY'
 print(os.getpid(), flush=True)
 sys.stdin.readline()
 print(chr(memory[0]), os.fstat(file.fileno()).st_size, flush=True)
@@ -79,21 +79,23 @@ print(chr(memory[0]), os.fstat(file.fileno()).st_size, flush=True)
 
 #[test]
 fn a_page_behind_the_end_of_its_file_does_not_come_home() {
+    // As long as no library's.
+    const LENGTH: u64 = 37 * 4096;
     let path = std::env::temp_dir().join(format!("whim-truncated-{}", std::process::id()));
-    std::fs::write(&path, [b'a'; 3 * 4096]).expect("a temporary file");
+    std::fs::write(&path, [b'a'; 37 * 4096]).expect("a temporary file");
     let name = path.display().to_string();
-    let program = Program::start("/usr/bin/python3", &["-c", MAPS_A_FILE, &name]);
-    let mut converted = support::convert_program(program);
-    assert_eq!(converted.program.line(), converted.tid().to_string());
+    let mut program = Program::start("/usr/bin/python3", &["-c", MAPS_A_FILE, &name]);
+    assert_eq!(program.line(), program.pid().to_string());
+    let converted = support::convert_program(program);
     let written = |mapping: &&whim_model::Mapping| {
-        mapping.len() == 3 * 4096 && matches!(mapping.backing, Backing::File { .. })
+        mapping.len() == LENGTH && matches!(mapping.backing, Backing::File { .. })
     };
     let mut mappings = converted.captured.image.mappings.iter();
     let Some(Backing::File { id, .. }) = mappings.find(written).map(|one| one.backing.clone())
     else {
         panic!("the file is not mapped");
     };
-    assert_eq!(converted.server.backed(id), 3 * 4096);
+    assert_eq!(converted.server.backed(id), LENGTH);
     let file = std::fs::OpenOptions::new().write(true).open(&path);
     let file = file.expect("ours");
     for (length, backed) in [(4097, 8192), (1, 4096), (0, 0), (8192, 8192), (4096, 4096)] {

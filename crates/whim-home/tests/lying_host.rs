@@ -756,9 +756,8 @@ fn mapping_answer(server: &mut Server) -> (i64, Option<MappingId>) {
     (result, mapping)
 }
 
-#[test]
-fn mappings_of_files_are_made_within_them_only() {
-    let mut converted = convert_program(Program::python());
+/// Two files of the program's, with the length of the first, and a request to make that longer.
+fn two_files(converted: &Converted) -> (MappingId, u64, FileRemapping) {
     let files = converted.captured.image.mappings.iter();
     let mut ids = files.filter_map(|mapping| match mapping.backing {
         Backing::File { id, .. } => Some((id, mapping.len())),
@@ -766,7 +765,7 @@ fn mappings_of_files_are_made_within_them_only() {
     });
     let (id, length) = ids.next().expect("a file is mapped");
     let (neighbour, _) = ids.next().expect("and another one");
-    let true_one = FileRemapping {
+    let request = FileRemapping {
         tid: converted.tid(),
         sequence: 0,
         mapping: id,
@@ -776,64 +775,74 @@ fn mappings_of_files_are_made_within_them_only() {
         ends: (id, 0, 0),
         released: Vec::new(),
     };
-    let server = &mut converted.server;
-    let mut sequence = 0;
-    let mut ask = |server: &mut Server, change: &dyn Fn(&mut FileRemapping)| {
-        sequence += 1;
-        let mut request = FileRemapping {
-            sequence,
-            ..true_one.clone()
-        };
-        change(&mut request);
-        server.remap_file(&request)
-    };
+    (neighbour, length, request)
+}
+
+#[test]
+fn mappings_of_files_are_made_longer_within_them_only() {
+    let mut converted = convert_program(Program::python());
+    let (neighbour, length, sound) = two_files(&converted);
+    let id = sound.mapping;
+    let last = u64::MAX - 4095;
     let lies: [(&str, &dyn Fn(&mut FileRemapping)); 9] = [
         ("of none", &|lie| lie.mapping = MappingId(60_000)),
         ("from behind a file on", &|lie| lie.offset = length),
-        ("from an offset on that wraps", &|lie| {
-            lie.offset = u64::MAX - 4095
-        }),
-        ("of a length that wraps", &|lie| {
-            lie.new_length = u64::MAX - 4095
-        }),
+        ("from an offset on that wraps", &|lie| lie.offset = last),
+        ("of a length that wraps", &|lie| lie.new_length = last),
         ("of half a page", &|lie| lie.new_length = length + 5),
         ("of nothing", &|lie| lie.length = 0),
         ("that is shorter", &|lie| lie.new_length = 0),
         ("over two files", &|lie| lie.ends = (neighbour, 0, length)),
-        ("over what is far away", &|lie| {
-            lie.ends = (id, 0, u64::MAX - 4095)
-        }),
+        ("over what is far away", &|lie| lie.ends = (id, 0, last)),
     ];
-    for (what, lie) in lies {
+    for (sequence, (what, lie)) in (1..).zip(lies) {
         let attempt = tries(format!("make a file mapping longer: one {what}"));
-        ask(server, lie).expect("answered");
-        let (result, mapping) = mapping_answer(server);
+        let mut request = FileRemapping {
+            sequence,
+            ..sound.clone()
+        };
+        lie(&mut request);
+        converted.server.remap_file(&request).expect("answered");
+        let (result, mapping) = mapping_answer(&mut converted.server);
         assert!(result < 0 && mapping.is_none(), "{what}: {result}");
         attempt.failed(Errno::from_raw(i32::try_from(-result).expect("an errno")));
     }
-    ask(server, &|_| {}).expect("answered");
-    let (result, made) = mapping_answer(server);
-    let made = made.expect("the true one is made");
-    assert_eq!(result, 0);
-    let page = |server: &Server, mapping, offset| {
+    converted.comes_home_unharmed();
+}
+
+#[test]
+fn mappings_that_are_given_back_are_gone() {
+    let mut converted = convert_program(Program::python());
+    let (_, _, sound) = two_files(&converted);
+    let id = sound.mapping;
+    let ask = |server: &mut Server, sequence, released| {
+        server.remap_file(&FileRemapping {
+            sequence,
+            released,
+            ..sound.clone()
+        })
+    };
+    let page = |server: &Server, mapping| {
         server.pages(whim_journey::message::PageRequest {
             request: 1,
             mapping,
-            offset,
+            offset: 0,
             length: 4096,
         })
     };
-    assert_eq!(page(server, made, 0), page(server, id, 0));
-    // What was given back is not to be had, and giving back what is not there changes nothing.
-    ask(server, &|request| {
-        request.released = vec![made, made, MappingId(60_000)];
-    })
-    .expect("answered");
+    let server = &mut converted.server;
+    ask(server, 1, Vec::new()).expect("answered");
+    let (result, made) = mapping_answer(server);
+    let made = made.expect("it is made");
+    assert_eq!(result, 0);
+    assert_eq!(page(server, made), page(server, id));
+    // Giving back what is not there changes nothing.
+    ask(server, 2, vec![made, made, MappingId(60_000)]).expect("answered");
     assert!(mapping_answer(server).1.is_some_and(|next| next != made));
     let attempt = tries("ask for pages of a file that was given back");
-    attempt.failed(page(server, made, 0).expect_err("it is gone"));
+    attempt.failed(page(server, made).expect_err("it is gone"));
     let attempt = tries("give back more mappings at once than a message may name");
-    let refused = ask(server, &|lie| lie.released = vec![made; RELEASED_MAX + 1]);
+    let refused = ask(server, 3, vec![made; RELEASED_MAX + 1]);
     attempt.failed(refused.expect_err("too many"));
     converted.comes_home_unharmed();
 }

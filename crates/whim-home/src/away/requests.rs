@@ -12,54 +12,7 @@ impl Away {
                 let whole = self.tails.finish(request.tid, tail);
                 self.server.call(request, &whole)
             }
-            ToHome::MapFile {
-                tid,
-                sequence,
-                length,
-                protection,
-                flags,
-                fd,
-                offset,
-                released,
-            } => {
-                let mapping = FileMapping {
-                    tid,
-                    sequence,
-                    length,
-                    protection,
-                    flags,
-                    fd,
-                    offset,
-                    released,
-                };
-                self.server.map_file(&mapping)?;
-                self.follow_mapped();
-                Ok(())
-            }
-            ToHome::RemapFile {
-                tid,
-                sequence,
-                mapping,
-                offset,
-                length,
-                new_length,
-                ends,
-                released,
-            } => {
-                let remapping = FileRemapping {
-                    tid,
-                    sequence,
-                    mapping,
-                    offset,
-                    length,
-                    new_length,
-                    ends,
-                    released,
-                };
-                self.server.remap_file(&remapping)?;
-                self.follow_mapped();
-                Ok(())
-            }
+            ToHome::MapFile { .. } | ToHome::RemapFile { .. } => self.file_request(request),
             ToHome::Disposition {
                 tid,
                 sequence,
@@ -87,5 +40,58 @@ impl Away {
             } => self.server.thread_exit(tid, sequence, code),
             _ => Ok(()),
         }
+    }
+
+    /// Maps a file, or makes a mapping of one longer.
+    fn file_request(&mut self, request: ToHome) -> Result<(), ServeError> {
+        match request {
+            ToHome::MapFile {
+                tid,
+                sequence,
+                length,
+                protection,
+                flags,
+                fd,
+                offset,
+                released,
+            } => {
+                let mapping = FileMapping {
+                    tid,
+                    sequence,
+                    length,
+                    protection,
+                    flags,
+                    fd,
+                    offset,
+                    released,
+                };
+                self.server.map_file(&mapping)?;
+            }
+            ToHome::RemapFile {
+                tid,
+                sequence,
+                mapping,
+                offset,
+                length,
+                new_length,
+                ends,
+                released,
+            } => {
+                let remapping = FileRemapping {
+                    tid,
+                    sequence,
+                    mapping,
+                    offset,
+                    length,
+                    new_length,
+                    ends,
+                    released,
+                };
+                self.server.remap_file(&remapping)?;
+            }
+            _ => return Ok(()),
+        }
+        self.follow_mapped();
+        Ok(())
     }
 }
