@@ -16,7 +16,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, SLOTS = 4, DONTUNMAP = 4, CROWD = 256, ROUNDS = 8 };
+enum { PAGE = 4096, SLOTS = 4, DONTUNMAP = 4, CROWD = 256, ROUNDS = 6 };
 
 static struct {
     char *base;
@@ -73,6 +73,16 @@ static void map(int slot, long pages, long from)
                             MAP_PRIVATE | MAP_FIXED, file, from * PAGE);
     need(slots[slot].base == wanted, "mmap");
     slots[slot].pages = pages;
+}
+
+/* More of the file, right behind what is there. */
+static void map_beside(int slot, long pages, long from)
+{
+    char *wanted = slots[slot].base + slots[slot].pages * PAGE;
+    char *mapped = mmap(wanted, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED,
+                        file, from * PAGE);
+    need(mapped == wanted, "mmap beside");
+    slots[slot].pages += pages;
 }
 
 /* `how` is that of mremap; a fixed place is that of another slot, and so is what is left behind. */
@@ -225,6 +235,8 @@ static void command(const char *line)
     long one = 0, two = 0;
     if (sscanf(line, " map %d %ld %ld", &slot, &one, &two) == 3)
         map(slot, one, two);
+    else if (sscanf(line, " beside %d %ld %ld", &slot, &one, &two) == 3)
+        map_beside(slot, one, two);
     else if (sscanf(line, " move %d %ld %ld %d", &slot, &one, &two, &to) == 4)
         move(slot, one, two, to);
     else if (sscanf(line, " put %d %ld %c", &slot, &one, &byte) == 3)

@@ -106,6 +106,10 @@ fn shapes(cluster: &Cluster) -> Result<()> {
         ("home", Say("show")),
         ("n3", Say("move 2 20 1 0; move 1 20 1 0")),
         // Two mappings are not one, although they are neighbours.
+        (
+            "n3",
+            Say("map 0 4 0; beside 0 2 9; move 0 8 1 0; move 0 8 0 0"),
+        ),
         ("n3", Say("map 0 8 0; unmap 0 2 1; move 0 9 1 0")),
         ("n3", Say("move 0 8 9 0; move 0 4 4 0; move 0 4 5 1")),
         ("home", Say("show")),
@@ -215,7 +219,7 @@ fn threads(cluster: &Cluster) -> Result<()> {
     let steps = [
         ("n1", Say("length 256; map 0 4 0")),
         ("n2", Say("race 1")),
-        ("n2", Say("probe 0 200")),
+        ("n2", Say("probe 0 60")),
     ];
     same(cluster, &steps)
 }
