@@ -10,6 +10,9 @@ use whim_home::server::{FileRemapping, Server};
 use whim_journey::message::{PageRequest, RELEASED_MAX, ToGuest};
 use whim_model::{Backing, MappingId};
 
+/// What makes a sound request a lie, and what kind of lie.
+type Lie<'a> = (&'a str, &'a dyn Fn(&mut FileRemapping));
+
 fn tries(what: impl Into<String>) -> Attempt {
     Attempt::new(Party::LyingHost, what)
 }
@@ -54,7 +57,7 @@ fn mappings_of_files_are_made_longer_within_them_only() {
     let (neighbour, length, sound) = two_files(&converted);
     let id = sound.mapping;
     let last = u64::MAX - 4095;
-    let lies: [(&str, &dyn Fn(&mut FileRemapping)); 9] = [
+    let lies: [Lie<'_>; 9] = [
         ("of none", &|lie| lie.mapping = MappingId(60_000)),
         ("from behind a file on", &|lie| lie.offset = length),
         ("from an offset on that wraps", &|lie| lie.offset = last),
