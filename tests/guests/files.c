@@ -16,7 +16,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, SLOTS = 4, DONTUNMAP = 4, CROWD = 256, ROUNDS = 6 };
+enum { PAGE = 4096, SLOTS = 4, DONTUNMAP = 4, CROWD = 256, ROUNDS = 6, WRITERS = 2 };
 
 static struct {
     char *base;
@@ -148,13 +148,16 @@ static void append(long pages, char byte)
     close(end);
 }
 
-static void *write_all(void *first)
+static volatile int writing;
+
+static void *write_half(void *first)
 {
-    for (long page = 0; page < CROWD; page++) {
-        for (volatile int pause = 0; pause < 8000; pause++)
+    for (long page = 0; page < CROWD; page += WRITERS) {
+        for (volatile int pause = 0; pause < 400000; pause++)
             ;
         ((volatile char *)first)[page * PAGE + 8] = 'w';
     }
+    __atomic_sub_fetch(&writing, 1, __ATOMIC_SEQ_CST);
     return NULL;
 }
 
@@ -187,20 +190,25 @@ static void probe_growth(int slot, long rounds)
     printf(" beyond %ld", beyond);
 }
 
-/* Nothing that a thread writes is lost while the file changes under another one. */
+/* Nothing that a thread writes is lost while the file changes under another one. There are two: one of them
+ * may have to stand still for that. */
 static void race(int slot)
 {
     long lost = 0;
     for (int round = 0; round < ROUNDS; round++) {
-        pthread_t thread;
+        pthread_t threads[WRITERS];
         map(slot, CROWD, 0);
         char *base = slots[slot].base;
         for (long page = 0; page < CROWD; page++)
             shown(base + page * PAGE);
-        need(pthread_create(&thread, NULL, write_all, base) == 0, "pthread_create");
-        for (int more = 0; more < 8; more++)
-            copy("pwrite", CROWD - 1, 'a' + more);
-        pthread_join(thread, NULL);
+        writing = WRITERS;
+        for (int writer = 0; writer < WRITERS; writer++)
+            need(pthread_create(&threads[writer], NULL, write_half, base + writer * PAGE) == 0,
+                 "pthread_create");
+        for (int more = 0; writing > 0; more++)
+            copy("pwrite", CROWD - 1, 'a' + more % 26);
+        for (int writer = 0; writer < WRITERS; writer++)
+            pthread_join(threads[writer], NULL);
         for (long page = 0; page < CROWD; page++)
             lost += base[page * PAGE + 8] != 'w';
         need(munmap(base, CROWD * PAGE) == 0, "munmap");
