@@ -7,6 +7,7 @@ pub mod credentials;
 pub mod dead;
 pub mod fdpass;
 pub mod foreign;
+pub mod freezer;
 pub mod heap;
 pub mod inherited;
 pub mod namespace;

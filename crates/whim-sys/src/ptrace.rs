@@ -15,6 +15,7 @@ use crate::dead::Patience;
 use libc::{c_int, c_uint, c_void};
 use nix::errno::Errno;
 use std::ops::BitOr;
+use std::time::{Duration, Instant};
 use thiserror::Error;
 use waits::{Glance, glance, wait_raw, waited};
 pub use waits::{wait_any, wait_any_gently, wait_any_nonblocking};
@@ -315,6 +316,22 @@ impl Running {
     /// As [`wait`](Self::wait).
     pub fn wait_gently(self) -> Result<Waited, TraceError> {
         self.wait_by(Self::poll_gently)
+    }
+
+    /// As [`wait_gently`](Self::wait_gently), but no longer than this.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn wait_gently_for(self, limit: Duration) -> Result<Polled, TraceError> {
+        let (tid, mut running) = (self.tid, self);
+        let (begun, mut patience) = (Instant::now(), Patience::new());
+        loop {
+            match running.poll_gently()? {
+                Polled::Still(still) if begun.elapsed() < limit => running = still,
+                polled => return Ok(polled),
+            }
+            patience.pause(tid);
+        }
     }
 
     fn wait_by(self, poll: fn(Self) -> Result<Polled, TraceError>) -> Result<Waited, TraceError> {

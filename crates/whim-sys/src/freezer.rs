@@ -1,0 +1,141 @@
+//! Frozen control groups: the freezer of version 1 and `cgroup.freeze` of version 2, as
+//! `docker pause`, `systemctl freeze` and batch systems use them.
+//!
+//! Whether a process stands still is asked of the groups, not of the process: version 2 shows a
+//! frozen process as sleeping, and `cgroup.events` says `frozen` only when all of a group's
+//! processes are, which one of them in the midst of a disk's work puts off.
+
+use crate::cgroup::{self, Version};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The groups whose freeze would hold one process, as it was in them when it was last looked at.
+#[derive(Debug)]
+pub struct Freezers {
+    pid: i32,
+    /// What /proc/PID/cgroup said then.
+    membership: String,
+    /// Its own group and all above it, in each hierarchy that can freeze.
+    groups: Vec<(Version, PathBuf)>,
+}
+
+impl Freezers {
+    #[must_use]
+    pub fn of(pid: i32) -> Self {
+        Self {
+            pid,
+            membership: String::new(),
+            groups: Vec::new(),
+        }
+    }
+
+    /// The directory of the group whose freeze holds the process now, in whichever group it is by
+    /// now; none as well if that cannot be seen from here.
+    #[must_use]
+    pub fn frozen(&mut self) -> Option<PathBuf> {
+        let now = fs::read_to_string(format!("/proc/{}/cgroup", self.pid)).unwrap_or_default();
+        if now != self.membership {
+            self.groups = groups_of(self.pid);
+            self.membership = now;
+        }
+        let holds = |(version, group): &&(Version, PathBuf)| is_frozen(*version, group);
+        self.groups
+            .iter()
+            .find(holds)
+            .map(|(_, group)| group.clone())
+    }
+}
+
+/// The group whose freeze holds `pid` now.
+#[must_use]
+pub fn frozen_group_of(pid: i32) -> Option<PathBuf> {
+    Freezers::of(pid).frozen()
+}
+
+/// What to tell of a process that this group's freeze holds.
+#[must_use]
+pub fn sentence(group: &Path) -> String {
+    let group = group.display();
+    format!(
+        "It stands still, because its control group {group} is frozen; thaw that and it can move"
+    )
+}
+
+fn groups_of(pid: i32) -> Vec<(Version, PathBuf)> {
+    let memberships = cgroup::of(&pid.to_string()).into_iter();
+    let freezing = memberships.filter(|one| one.version == Version::Two || one.has("freezer"));
+    let mut groups = Vec::new();
+    for membership in freezing {
+        let mut at = Some(membership.directory.as_path());
+        // The first group of a hierarchy cannot be frozen.
+        while let Some(here) = at.filter(|here| here.join(file_of(membership.version)).exists()) {
+            groups.push((membership.version, here.to_path_buf()));
+            at = here.parent();
+        }
+    }
+    groups
+}
+
+fn file_of(version: Version) -> &'static str {
+    match version {
+        Version::Two => "cgroup.freeze",
+        // Its own freeze; `freezer.state` would show that of a group above it, too.
+        Version::One => "freezer.self_freezing",
+    }
+}
+
+fn is_frozen(version: Version, group: &Path) -> bool {
+    cgroup::number(&group.join(file_of(version))) == Some(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command, Stdio};
+
+    fn sleeper() -> Child {
+        Command::new("sleep")
+            .arg("60")
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("sleep")
+    }
+
+    /// Freezes a group with a process in it, and then one above it, in each hierarchy of this machine in
+    /// which that is allowed.
+    #[test]
+    fn a_freeze_is_seen_also_of_a_group_above() {
+        let mut child = sleeper();
+        let pid = i32::try_from(child.id()).expect("a pid");
+        let mut freezers = Freezers::of(pid);
+        assert_eq!(freezers.frozen(), None);
+        for membership in cgroup::of("self") {
+            let (file, on, off) = match membership.version {
+                Version::Two => ("cgroup.freeze", "1", "0"),
+                Version::One if membership.has("freezer") => ("freezer.state", "FROZEN", "THAWED"),
+                Version::One => continue,
+            };
+            let above = membership
+                .directory
+                .join(format!("whim-freezer-{}", std::process::id()));
+            let inner = above.join("inner");
+            if fs::create_dir_all(&inner).is_err() {
+                continue;
+            }
+            let moved = fs::write(inner.join("cgroup.procs"), pid.to_string());
+            for group in [&inner, &above] {
+                if moved.is_ok() && fs::write(group.join(file), on).is_ok() {
+                    assert_eq!(freezers.frozen().as_ref(), Some(group));
+                    fs::write(group.join(file), off).expect("thawed");
+                    assert_eq!(freezers.frozen(), None);
+                }
+            }
+            let _ = fs::write(membership.directory.join("cgroup.procs"), pid.to_string());
+            let _ = fs::remove_dir(&inner);
+            let _ = fs::remove_dir(&above);
+        }
+        child.kill().expect("killed");
+        child.wait().expect("ended");
+        assert_eq!(freezers.frozen(), None);
+    }
+}
