@@ -13,12 +13,14 @@
 
 use crate::freeze_attend::Attended;
 use crate::freeze_calls::{self, ERESTART_RESTARTBLOCK, ERESTARTNOHAND, InterruptedCall, Subject};
+use crate::freeze_groups::Groups;
 use crate::freeze_observe::{Observation, Status, is_runnable, observe_and_stop, sleeping_in};
 use crate::freeze_release::Held;
 use crate::inject::Injection;
 use crate::maps::{self, MapEntry};
 use std::fs;
 use std::io;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_model::Registers;
@@ -66,6 +68,8 @@ pub enum FreezeError {
     NotPermitted(i32),
     #[error("Process {pid} cannot be stopped now ({reason}): try again later")]
     Busy { pid: i32, reason: String },
+    #[error("Process {pid} cannot go on: its control group {} is frozen; thaw that and it can move", .group.display())]
+    GroupFrozen { pid: i32, group: PathBuf },
     #[error("Process {0} has a seccomp filter of its own, which may end it when it is stopped")]
     Filtered(i32),
     #[error("Process {0} is stopped by job control: continue it first")]
@@ -213,6 +217,7 @@ pub struct Frozen {
     pub(crate) began: Instant,
     /// The process, if this OS thread traced it before the freeze.
     pub(crate) attended: Option<Attended>,
+    pub(crate) groups: Groups,
 }
 
 /// A thread on its way to a stop.
@@ -269,6 +274,9 @@ fn begin(
         io::ErrorKind::PermissionDenied => FreezeError::NotPermitted(pid),
         _ => unreadable(pid, error),
     })?;
+    // Where its groups are is found out while it runs.
+    let mut groups = Groups::of(pid, false);
+    groups.prepare();
     let began = Instant::now();
     let mut frozen = Frozen {
         pid,
@@ -281,9 +289,11 @@ fn begin(
         entries: None,
         began,
         attended,
+        groups,
     };
     // On an error `frozen` is dropped, which lets the stopped threads go.
-    frozen.stop_all(limits, held)?;
+    let stopped = frozen.stop_all(limits, held);
+    stopped.map_err(|error| frozen.groups.explain(error))?;
     Ok(frozen)
 }
 

@@ -2,6 +2,7 @@
 
 use crate::freeze::{FreezeError, Frozen, FrozenThread, unreadable};
 use crate::freeze_calls::{self, CallState, InterruptedCall, Timeout};
+use crate::freeze_groups::Groups;
 use crate::freeze_observe::Status;
 use std::collections::HashMap;
 use std::time::Instant;
@@ -99,6 +100,8 @@ impl Frozen {
             entries: None,
             began: Instant::now(),
             attended: None,
+            // There is no way back.
+            groups: Groups::of(pid, true),
         })
     }
 }

@@ -18,10 +18,11 @@
 
 use crate::freeze::{FreezeError, Frozen, FrozenThread};
 use crate::freeze_calls::{self, ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTSYS};
+use crate::freeze_groups::{Awaited, Waiting};
 use crate::freeze_observe::Observation;
 use crate::maps::{self, MapEntry};
 use nix::errno::Errno;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use whim_model::Syscall;
 use whim_model::{PAGE_SIZE, Range, Registers};
 use whim_sys::process_vm::{self, RemotePiece};
@@ -314,18 +315,32 @@ impl Frozen {
             .write_all(instance.operations, &list)
             .map_err(FreezeError::Memory)?;
         self.enter(index, &instance, true)?;
-        let results = self.follow_bootstrap(index, cave.start)?;
+        let results = match self.follow_bootstrap(index, cave.start) {
+            Err(error @ FreezeError::GroupFrozen { .. }) => {
+                // A thread that did not stop leaves the stub by itself when it is thawed.
+                if !self.escaped {
+                    self.leave_cave(index, cave)?;
+                }
+                return Err(error);
+            }
+            followed => followed?,
+        };
         match results.iter().find(|result| **result < 0) {
             None => Ok(cave),
             Some(error) => {
-                self.leave(index)?;
-                self.memory
-                    .write_all(cave.start, &vec![0; bytes_of(cave)])
-                    .map_err(FreezeError::Memory)?;
+                self.leave_cave(index, cave)?;
                 let errno = Errno::from_raw(i32::try_from(-error).unwrap_or(0));
                 Err(FreezeError::MapFailed(errno))
             }
         }
+    }
+
+    /// Takes a thread out of the tail of the vDSO, which is zero again then.
+    fn leave_cave(&mut self, index: usize, cave: Range) -> Result<(), FreezeError> {
+        self.leave(index)?;
+        self.memory
+            .write_all(cave.start, &vec![0; bytes_of(cave)])
+            .map_err(FreezeError::Memory)
     }
 
     /// The unused end of the vDSO's last page.
@@ -377,9 +392,13 @@ impl Frozen {
             } else {
                 0
             };
-            let stopped = match stopped.resume_to_syscall(signal)?.wait_gently()? {
-                Waited::Stopped(stopped) => stopped,
-                _ => return Err(TraceError::Died.into()),
+            let stopped = match self.await_event(stopped.resume_to_syscall(signal)?)? {
+                Awaited::Event(Waited::Stopped(stopped)) => stopped,
+                Awaited::Event(_) => return Err(TraceError::Died.into()),
+                Awaited::Frozen(running, error) => {
+                    self.recall(index, running)?;
+                    return Err(error);
+                }
             };
             let at_call = stopped.stop() == Stop::SyscallStop;
             let phase = if at_call {
@@ -537,7 +556,7 @@ impl Frozen {
             })
             .collect();
         let mut bytes = vec![0u8; words.len() * 8];
-        let deadline = Instant::now() + BATCH_LIMIT;
+        let mut waiting = Waiting::begin();
         let (mut looks, mut before) = (0u32, 0);
         loop {
             let got = process_vm::read_ranges(self.pid, &words, &mut bytes)
@@ -555,7 +574,7 @@ impl Frozen {
             looks += 1;
             if looks.is_multiple_of(64) {
                 pass_unmaskable_stops(started)?;
-                if Instant::now() >= deadline {
+                if self.groups.is_late(&mut waiting, BATCH_LIMIT)? {
                     let index = started.first().map_or(0, |(index, _)| *index);
                     return Err(FreezeError::Escaped(self.threads[index].tid));
                 }
@@ -576,7 +595,7 @@ impl Frozen {
     /// thread that no longer waited has undone everything, or is about to: it is accepted as it is,
     /// and our code stays where it is.
     fn stop_in(&mut self, index: usize, running: Running, base: u64) -> Result<(), FreezeError> {
-        let stopped = match wait_for_interrupt(running) {
+        let stopped = match self.await_interrupt(running) {
             Ok(stopped) => stopped,
             Err(FreezeError::Trace(TraceError::Died)) => return Err(TraceError::Died.into()),
             Err(error) => {
@@ -657,12 +676,10 @@ impl Frozen {
         }
         let entries = maps::read(self.pid)?;
         let ops = [Syscall::new(libc::SYS_munmap, &[whole.start, whole.len()])];
-        let cave = self.bootstrap(chosen, &entries, &ops)?;
+        let cave = self.bootstrap(chosen, &entries, &ops);
+        // In a frozen group our code stays mapped, as after the death of a tracer.
         self.injection = None;
-        self.leave(chosen)?;
-        self.memory
-            .write_all(cave.start, &vec![0; bytes_of(cave)])
-            .map_err(FreezeError::Memory)
+        self.leave_cave(chosen, cave?)
     }
 }
 

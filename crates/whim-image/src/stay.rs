@@ -13,10 +13,12 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::PathBuf;
 use std::str::FromStr;
 use thiserror::Error;
 use whim_model::{Protection, Range};
 use whim_sys::foreign;
+use whim_sys::freezer;
 use whim_sys::watched;
 
 /// The range that home reserves begins and ends at multiples of this, in bytes.
@@ -75,6 +77,8 @@ pub enum StayReason {
     Traced(i32),
     #[error("It is stopped by job control; continue it and it can move")]
     Stopped,
+    #[error("{}", freezer::sentence(.0))]
+    Frozen(PathBuf),
     #[error("Its main thread has ended while others run on")]
     LeaderEnded,
     #[error("It has {has} threads; {limit} at most can move")]
@@ -246,6 +250,7 @@ pub fn reasons_by(
         };
         return vec![reason];
     }
+    found.extend(freezer::frozen_group_of(pid).map(StayReason::Frozen));
     state_reasons(&status, policy, &mut found);
     if program_reasons(pid, &status, policy, &mut found).is_none() {
         return found;
