@@ -23,6 +23,8 @@ use whim_control::protocol::{Admission, Answer, LogRow, NodeRow, NodeState, Proc
 use whim_machine::process::Process;
 use whim_machine::processes::{self, Caller, Stat};
 use whim_machine::sensors::Report;
+use whim_monitor::plain;
+use whim_sys::freezer;
 
 /// Rows of `whim ps`: this node's own processes; `all` adds ended ones, and guests of other nodes.
 pub(crate) async fn processes(daemon: &Arc<Daemon>, all: bool) -> Vec<ProcessRow> {
@@ -203,6 +205,7 @@ fn journey_row(daemon: &Daemon, journey: &Journey, stat: Option<&Stat>) -> Proce
             .end
             .as_ref()
             .map(|end| end.reason.clone())
+            .or_else(|| stat.and_then(|stat| stands_still(stat.pid)))
             .or_else(|| status.and_then(|status| status.reason.clone()))
             .or(held),
         moves: journey.moves(),
@@ -224,6 +227,11 @@ fn journey_row(daemon: &Daemon, journey: &Journey, stat: Option<&Stat>) -> Proce
             .filter(|_| journey.is_live() && !home),
         command: about.command.clone(),
     }
+}
+
+/// A supervisor that waits for its frozen deputy may not answer, so the daemon looks itself.
+fn stands_still(pid: i32) -> Option<String> {
+    freezer::frozen_group_of(pid).map(|group| plain::sentence(&freezer::sentence(&group)))
 }
 
 fn guest_rows(host: &Host) -> Vec<ProcessRow> {
@@ -318,9 +326,8 @@ fn sentences_of(
             "It is on {} ({:?}, epoch {}), has moved {} times and sent {} calls home from there.",
             status.location, status.state, status.epoch, status.moves, status.forwarded_calls
         ));
-        if let Some(reason) = &status.reason {
-            text.push(reason.clone());
-        }
+        let still = stands_still(pid).filter(|_| status.state != State::Home);
+        text.extend(still.or_else(|| status.reason.clone()));
         if status.state != State::Home {
             text.extend(last_move);
             return text;

@@ -6,7 +6,9 @@ use whim_control::protocol::{Answer, RunOptions};
 use whim_journey::cause::Cause;
 use whim_journey::job::{Command, Event, MoveReport, Phase, State};
 use whim_machine::process::Process;
-use whim_machine::processes::{Caller, Credentials, ProcessError, Stat};
+use whim_machine::processes::{self, Caller, Credentials, ProcessError, Stat};
+use whim_monitor::plain;
+use whim_sys::freezer;
 
 use crate::line::conversation::{Conversation, SupervisorError};
 use crate::line::hearsay::{Account, Heard};
@@ -269,6 +271,15 @@ async fn leave(
     .await
 }
 
+/// Why a process that is away cannot be moved: its deputy is in a frozen control group. Its supervisor would
+/// say the same, but it may be waiting for that deputy.
+fn stands_still(journey: &Journey) -> Option<String> {
+    let about = &journey.about;
+    let group = freezer::frozen_group_of(about.pid)?;
+    let same = processes::lives(about.pid, about.start_time);
+    same.then(|| plain::sentence(&freezer::sentence(&group)))
+}
+
 /// Moves a process that is on a journey: the journey goes on at another host.
 async fn onward(
     moves: &Arc<Moves>,
@@ -276,6 +287,9 @@ async fn onward(
     journey: &Journey,
     attempt: &Attempt,
 ) -> Result<MoveReport, MoveError> {
+    if let Some(reason) = stands_still(journey) {
+        return Err(MoveError::Refused(reason));
+    }
     let (id, node) = (&journey.about.journey, attempt.node());
     let epoch = {
         let mut journeys = moves.journeys();
@@ -467,7 +481,10 @@ async fn home(
     attempt: &Attempt,
 ) -> Result<MoveReport, MoveError> {
     let command = Command::Bring { hold };
-    let result = travel(moves, &journey.about.journey, command, None, attempt).await;
+    let result = match stands_still(journey) {
+        Some(reason) => Err(MoveError::Refused(reason)),
+        None => travel(moves, &journey.about.journey, command, None, attempt).await,
+    };
     attempt.note(&result);
     result
 }
