@@ -123,6 +123,15 @@ impl Cluster {
             .find(|group| group.join(format!("{controller}.max")).exists())
     }
 
+    /// A node's control groups in hierarchies that are mounted at these places.
+    #[must_use]
+    pub fn node_groups(&self, node: &str, places: &[&str]) -> Vec<PathBuf> {
+        let below = Path::new("whim-lab").join(&self.name).join(node);
+        let root = Path::new("/sys/fs/cgroup");
+        let groups = places.iter().map(|place| root.join(place).join(&below));
+        groups.filter(|group| group.exists()).collect()
+    }
+
     /// A node's control group where the kernel tells of its pressure: version 2, beside limits of version 1.
     #[must_use]
     pub fn pressure_group(&self, node: &str) -> Option<PathBuf> {

@@ -31,6 +31,7 @@ mod exhaustion;
 mod faults;
 mod files;
 mod first_hour;
+mod freezers;
 mod handing;
 mod history;
 mod hostile;
@@ -146,6 +147,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(files::cases());
     cases.extend(first_hour::cases());
     cases.extend(hostile::cases());
+    cases.extend(freezers::cases());
     cases.extend(kept::cases());
     cases.extend(kernels::cases());
     cases.extend(kinds::cases());

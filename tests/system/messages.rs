@@ -67,6 +67,11 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "stay::reasons_come_and_go",
     ),
     (
+        "It stands still, because its control group",
+        "tests/system/freezers.rs",
+        "fn refused_at_once",
+    ),
+    (
         "It shares its memory with process",
         "tests/system/stay.rs",
         "stay::child_of_vfork",

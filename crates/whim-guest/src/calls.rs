@@ -132,7 +132,7 @@ impl Guest {
     /// # Errors
     /// Tracing failed.
     pub(crate) fn decide_again(&mut self) -> Result<(), GuestError> {
-        if self.holds.move_away || self.holds.stopped {
+        if self.holds.move_away || self.holds.asks_nothing() {
             return Ok(());
         }
         let undecided = |thread: &&Thread| {
@@ -562,7 +562,7 @@ impl Guest {
         }
     }
 
-    /// Sends the call home once more. If job control has stopped the process, that happens when the
+    /// Sends the call home once more. If the process stands still at home, that happens when the
     /// process goes on.
     fn make_again(&mut self, host_tid: i32) -> Result<(), GuestError> {
         let waiting = self
@@ -573,7 +573,7 @@ impl Guest {
             waiting.again = true;
             waiting.kind = Kind::Undecided;
         }
-        if self.holds.stopped {
+        if self.holds.asks_nothing() {
             return Ok(());
         }
         self.decide(host_tid)

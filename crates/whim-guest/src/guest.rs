@@ -35,6 +35,8 @@ use whim_sys::seccomp::{Delivered, Listener, Notification, Response};
 pub(crate) struct Holds {
     /// Job control at home.
     pub stopped: bool,
+    /// Its control group at home is frozen.
+    pub frozen: bool,
     /// Home has been silent for too long.
     pub lease: bool,
     /// Frozen for a move.
@@ -48,7 +50,13 @@ pub(crate) struct Holds {
 impl Holds {
     #[must_use]
     pub(crate) fn any(self) -> bool {
-        self.stopped || self.lease || self.move_away || self.memory || self.pressure
+        self.asks_nothing() || self.lease || self.move_away || self.memory || self.pressure
+    }
+
+    /// Nothing is asked of home, which holds the process itself.
+    #[must_use]
+    pub(crate) fn asks_nothing(self) -> bool {
+        self.stopped || self.frozen
     }
 }
 

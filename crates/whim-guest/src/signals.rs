@@ -266,6 +266,16 @@ impl Guest {
         self.decide_again()
     }
 
+    /// The process's control group at home is frozen, or is not any more.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub(crate) fn stands_still(&mut self, frozen: bool) -> Result<(), GuestError> {
+        self.holds.frozen = frozen;
+        self.hold(frozen)?;
+        self.decide_again()
+    }
+
     /// A signal from home.
     ///
     /// # Errors

@@ -580,6 +580,7 @@ impl Supervisor {
                 guest.interrupt_all()?;
             }
             ToGuest::Continue => guest.goes_on()?,
+            ToGuest::Frozen { frozen } => guest.stands_still(frozen)?,
             ToGuest::Priority { tid, policy, nice } => {
                 guest.set_priority(tid, Priority { policy, nice });
             }

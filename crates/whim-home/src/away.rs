@@ -2,6 +2,7 @@
 
 mod commands;
 mod files;
+mod frozen_group;
 mod job_control;
 mod lines;
 mod memory;
@@ -12,6 +13,7 @@ mod requests;
 mod watch;
 
 use crate::client::Client;
+use crate::company::Lent;
 use crate::connections::{Connections, clocks};
 use crate::convert::Original;
 use crate::deputy::DeputyEvent;
@@ -62,7 +64,8 @@ pub(crate) enum Ending {
 /// Within this time the kernel reports the end of a process that was found to be ending.
 const DEPUTY_ENDS_WITHIN: Duration = Duration::from_millis(200);
 
-/// The answer to a client that wants to move a stopped process.
+/// The answers to clients that want to move a process that moves, or a stopped one.
+const MOVING: &str = "The process is moving already; try again when it has arrived";
 const REFUSAL: &str = "The process is stopped by job control; continue it first (fg, bg)";
 
 const STOPS: u64 = 0;
@@ -76,7 +79,7 @@ const FILES: u64 = 5;
 #[derive(Debug)]
 pub(crate) struct Away {
     server: Server,
-    connections: Connections,
+    connections: Lent,
     original: Original,
     tails: Tails,
     held: Vec<HeldSignal>,
@@ -105,8 +108,10 @@ pub(crate) struct Away {
     /// How far the guest's clock was ahead of ours, by its last report.
     clock_ahead: Duration,
     stopped: bool,
-    /// The whole image is here, but job control has stopped the process: it goes on at home when it is
-    /// continued.
+    /// Whether a frozen control group holds the process.
+    group: frozen_group::Group,
+    /// The whole image is here, but job control has stopped the process, or its control group is frozen: it
+    /// goes on at home when that is over.
     home_waits: bool,
     spin: Spin,
     finish: Option<Ending>,
@@ -128,7 +133,7 @@ impl Away {
     #[must_use]
     pub(crate) fn new(
         server: Server,
-        connections: Connections,
+        connections: Lent,
         original: Original,
         (files, reserve): (WatchedFiles, Reserve),
         lease: Option<Duration>,
@@ -156,6 +161,7 @@ impl Away {
             resident_bytes: 0,
             clock_ahead: Duration::ZERO,
             stopped: false,
+            group: frozen_group::Group::default(),
             home_waits: false,
             spin: Spin::default(),
             finish: None,
@@ -269,6 +275,7 @@ impl Away {
         self.server.expire()?;
         self.excuse(self.awake.elapsed());
         self.keep_lease()?;
+        self.watch_group()?;
         self.look_at_files()?;
         self.check_transition(identity, journal)
     }
@@ -330,6 +337,7 @@ impl Away {
         let left = left.min(self.server.until_expiry());
         let left = left.min(self.until_files_are_looked_at());
         let left = left.min(self.until_said());
+        let left = left.min(self.until_group_is_watched());
         let left = left.min(self.until_cut());
         left.max(Duration::from_millis(1))
     }
@@ -415,7 +423,7 @@ impl Away {
             }
             Kind::Image | Kind::Pages => match &mut self.transition {
                 Some(Transition::Homeward(homeward)) => {
-                    let home = (&mut self.server, &mut self.connections);
+                    let home = (&mut self.server, &mut *self.connections);
                     homeward.frame(home, &self.original, &mut self.held, &frame)?;
                     let total = homeward.progress();
                     self.recall(RecallEvent::Came { total });
@@ -452,7 +460,9 @@ impl Away {
                 let journey = &identity.job.journey;
                 bail!("{message:?} does not belong here ({journey})")
             }
-            request if self.does(&request, tail) => self.request(request, tail)?,
+            request if self.does(&request, tail) => {
+                self.accompanied(|away| away.request(request, tail))?;
+            }
             _ => {}
         }
         Ok(())
@@ -466,23 +476,20 @@ impl Away {
             if frame.kind != Kind::PageRequest || frame.epoch != self.connections.epoch {
                 continue;
             }
+            let epoch = frame.epoch;
             let (request, _) = message::decode::<PageRequest>(&frame.payload)?;
             let id = request.request.to_le_bytes();
             match self.server.pages(request) {
                 Ok(bytes) => {
                     let parts: [&[u8]; 3] = [&id, &[0; 8], &bytes];
-                    self.connections
-                        .pages
-                        .queue(Kind::PageReply, self.connections.epoch, &parts);
+                    self.connections.pages.queue(Kind::PageReply, epoch, &parts);
                 }
                 Err(errno) => {
                     let mut status = [0; 8];
                     status[..4].copy_from_slice(&(errno as i32).to_le_bytes());
-                    self.connections.pages.queue(
-                        Kind::PageReply,
-                        self.connections.epoch,
-                        &[&id, &status],
-                    );
+                    self.connections
+                        .pages
+                        .queue(Kind::PageReply, epoch, &[&id, &status]);
                 }
             }
         }
@@ -501,7 +508,9 @@ impl Away {
             && let Some(event) = self.server.deputy.next_event()?
         {
             match event {
-                DeputyEvent::Finished(slot) => self.server.finished(slot)?,
+                DeputyEvent::Finished(slot) => {
+                    self.accompanied(|away| away.server.finished(slot))?;
+                }
                 DeputyEvent::Signal { slot, signal, info } => {
                     self.server.interrupted_by(slot, signal);
                     let transition = self.transition.as_ref();
@@ -625,7 +634,7 @@ impl Away {
         let _ = self.connections.calls.flush();
         let from = self.connections.node.clone();
         let (connections, mut client, report) = onward.into_arrival(from);
-        self.connections = connections;
+        self.connections = Lent::new(connections, self.lease);
         lines::begin(epoll, &mut self.connections.calls, CALLS)?;
         lines::begin(epoll, &mut self.connections.pages, PAGES)?;
         self.begin_unsaid()?;
@@ -647,6 +656,7 @@ impl Away {
         let continues = u32::try_from(continues.count()).unwrap_or(u32::MAX);
         self.server.deputy.count_continues_from(continues);
         self.release_held();
+        self.look_at_group()?;
         whim_sys::heap::give_back();
         Ok(())
     }
@@ -714,6 +724,9 @@ impl Away {
             let (slot, mut client) = connecting.into_parts();
             match connected {
                 Ok(_) if self.stopped => client.refuse(REFUSAL),
+                Ok(_) if self.standstill().is_some() => {
+                    client.refuse(self.standstill().unwrap_or_default());
+                }
                 Ok(connections) => self.begin_onward(slot, connections, client, identity)?,
                 Err(reason) => client.refuse(reason),
             }

@@ -19,6 +19,7 @@ use whim_net::{
     Channel, ChannelError, Credentials, JourneyId, Line, NodeName, PeerExpectation, Rhythm, Role,
 };
 use whim_sys::priority::Priority;
+use whim_sys::pulse;
 
 /// How long a host may take to accept a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
@@ -73,6 +74,8 @@ pub struct Connections {
     dismissed: Arc<AtomicBool>,
     /// The threads' shares of the CPU that the host knows of, by thread id.
     pub(crate) told: HashMap<i32, Priority>,
+    /// The guest was told to stand still because the deputy's control group is frozen.
+    pub(crate) told_frozen: bool,
     lease: Option<Duration>,
     /// When the last heartbeat was sent by one of the methods below.
     beaten: Instant,
@@ -102,6 +105,7 @@ impl Connections {
             round_trip: Duration::MAX,
             dismissed,
             told: HashMap::new(),
+            told_frozen: false,
             lease,
             beaten: Instant::now(),
         };
@@ -197,16 +201,26 @@ impl Connections {
     }
 
     /// Does work on so many mappings and threads, during which the host hears from us
-    /// ([`whim_net::meanwhile`]).
+    /// ([`whim_net::meanwhile`]), and the guest stands still if the deputy's control group is frozen.
     pub fn meanwhile<T>(&mut self, pieces: usize, work: impl FnOnce() -> T) -> T {
         let rhythm = Rhythm {
             every: heartbeat_interval(self.lease),
             patience: self.lease.unwrap_or(PATIENCE_WITHOUT_LEASE),
         };
         let epoch = self.epoch;
+        pulse::hold(false);
+        let told_frozen = &mut self.told_frozen;
         let beat = move |calls: &mut Line| {
-            if let Ok(head) = message::encode(&ToGuest::Heartbeat { clocks: clocks() }) {
-                calls.queue(Kind::ToGuest, epoch, &[&head]);
+            let frozen =
+                (pulse::is_held() && !*told_frozen).then_some(ToGuest::Frozen { frozen: true });
+            *told_frozen |= frozen.is_some();
+            for message in frozen
+                .into_iter()
+                .chain([ToGuest::Heartbeat { clocks: clocks() }])
+            {
+                if let Ok(head) = message::encode(&message) {
+                    calls.queue(Kind::ToGuest, epoch, &[&head]);
+                }
             }
         };
         whim_net::meanwhile(&mut self.calls, pieces, rhythm, beat, work)

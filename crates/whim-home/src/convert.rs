@@ -116,7 +116,8 @@ impl Original {
     }
 }
 
-/// Turns the frozen original into a serving deputy.
+/// Turns the frozen original into a serving deputy. If its control group is frozen meanwhile, that is waited
+/// for.
 ///
 /// # Errors
 /// Any refusal of the kernel. The guest runs already: the caller ends both.
@@ -124,6 +125,7 @@ pub fn convert(mut frozen: Frozen, original: &Original) -> Result<Server, Conver
     // What follows is not undone if we die. The guest runs already, so the original must not go on
     // then.
     frozen.set_exit_kill(true)?;
+    frozen.outlast_frozen_groups();
     let pid = frozen.pid();
     let leader = original.leader;
     let count = frozen.threads().len();

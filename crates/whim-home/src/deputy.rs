@@ -2,15 +2,20 @@
 
 mod births;
 mod first;
+pub(crate) mod waiting;
 
+use crate::company::Company;
 use crate::numbers::OwnTid;
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 use thiserror::Error;
+use waiting::Waiting;
 use whim_image::freeze_calls::{ERESTART_RESTARTBLOCK, ERESTARTSYS};
 use whim_model::Syscall;
+use whim_net::ChannelError;
 use whim_sys::crash;
+use whim_sys::freezer::Freezers;
 use whim_sys::pidfd;
 use whim_sys::ptrace::{self, RawSigInfo, Running, Status, Stop, Stopped, Tid};
 use whim_sys::pulse;
@@ -45,6 +50,8 @@ pub enum DeputyError {
         what: &'static str,
         errno: nix::errno::Errno,
     },
+    #[error("While the deputy's control group was frozen, its host was lost: {0}")]
+    Company(#[from] ChannelError),
 }
 
 /// What happened to a deputy thread.
@@ -131,6 +138,9 @@ pub struct Deputy {
     born: HashMap<Tid, Stop>,
     /// The thread that has been made last.
     cloned: Option<Tid>,
+    freezers: Freezers,
+    /// The host that is to hear of us while we wait for a thread.
+    company: Option<Box<Company>>,
 }
 
 /// A stop that was asked for.
@@ -184,6 +194,8 @@ impl Deputy {
             raise: None,
             born: HashMap::new(),
             cloned: None,
+            freezers: Freezers::of(pid),
+            company: None,
         })
     }
 
@@ -243,11 +255,11 @@ impl Deputy {
         if self.threads[slot].tid == self.pid {
             return Ok(());
         }
-        let begun = Instant::now();
+        let mut waiting = Waiting::begin();
         while !self.is_gone(slot) {
             self.drain()?;
             self.urge(slot)?;
-            if begun.elapsed() > BATCH_DEADLINE {
+            if self.is_late(&mut waiting, BATCH_DEADLINE)? {
                 return Err(DeputyError::Stuck(1));
             }
             std::thread::yield_now();
@@ -329,7 +341,7 @@ impl Deputy {
     }
 
     fn wait_done(&mut self, slot: usize, count: usize) -> Result<(), DeputyError> {
-        let mut begun = Instant::now();
+        let mut waiting = Waiting::begin();
         let (mut rounds, mut done) = (0u32, 0);
         while !self.deck.is_done(slot) {
             rounds += 1;
@@ -341,10 +353,10 @@ impl Deputy {
                 self.urge(slot)?;
                 let now = self.deck.progress(slot);
                 if now != done {
-                    (done, begun) = (now, Instant::now());
+                    (done, waiting) = (now, Waiting::begin());
                     pulse::advance();
                 }
-                if begun.elapsed() > BATCH_DEADLINE {
+                if self.is_late(&mut waiting, BATCH_DEADLINE)? {
                     return Err(DeputyError::Stuck(count));
                 }
             }

@@ -7,6 +7,7 @@ pub use resume::{Resumption, resume_at_home, resumption};
 
 use crate::attic::Attic;
 use crate::convert::Original;
+use crate::deputy::waiting::Waiting;
 use crate::deputy::{Deputy, DeputyError, DeputyEvent};
 use crate::held::HeldSignal;
 use crate::numbers::OwnTid;
@@ -16,7 +17,7 @@ use crate::server::timers;
 use crate::server::{ServeError, Server};
 use nix::errno::Errno;
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use thiserror::Error;
 use whim_image::freeze::FreezeError;
 use whim_image::mapping::{advise, flag, map};
@@ -146,7 +147,7 @@ pub(crate) fn check_memory(
 /// # Errors
 /// A call cannot be interrupted; the process ended.
 pub fn quiesce(server: &mut Server, held: &mut Vec<HeldSignal>) -> Result<(), HomewardError> {
-    let begun = Instant::now();
+    let mut waiting = Waiting::begin();
     server.interrupt_all()?;
     loop {
         let active = server.active_slots();
@@ -164,7 +165,7 @@ pub fn quiesce(server: &mut Server, held: &mut Vec<HeldSignal>) -> Result<(), Ho
                 for slot in active {
                     server.finished(slot)?;
                 }
-                if begun.elapsed() > QUIET_WITHIN {
+                if server.deputy.is_late(&mut waiting, QUIET_WITHIN)? {
                     return Err(HomewardError::Busy(server.deputy.traced_as(first)));
                 }
                 std::thread::yield_now();

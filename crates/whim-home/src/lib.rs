@@ -5,6 +5,7 @@ mod apart;
 pub mod attic;
 mod away;
 mod client;
+mod company;
 pub mod connections;
 pub mod convert;
 pub mod deputy;

@@ -13,6 +13,7 @@ use crate::progress::Progress;
 use crate::room;
 use crate::server::Server;
 use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 use whim_journey::commit::{Action, Event as MoveEvent, Limits, Move, Step};
@@ -348,6 +349,8 @@ pub(crate) struct Homeward {
     /// How many mappings it needs, if home cannot make so many. Its guest then goes on once it has sent
     /// everything.
     excess: Option<u64>,
+    /// The control group that was frozen when the image came. Its guest then goes on as well.
+    frozen: Option<PathBuf>,
     lease: Option<Duration>,
 }
 
@@ -369,6 +372,7 @@ impl Homeward {
             image: None,
             received: Progress::new(room),
             excess: None,
+            frozen: None,
             lease,
         };
         homeward.phase(Phase::Freeze);
@@ -416,6 +420,18 @@ impl Homeward {
         self.excess
     }
 
+    /// The control group whose freeze keeps it away; then nothing has been changed here.
+    #[must_use]
+    pub(crate) fn frozen(&self) -> Option<&Path> {
+        self.frozen.as_deref()
+    }
+
+    /// Whether its guest has to go on where it is, because home could not take it.
+    #[must_use]
+    pub(crate) fn is_declined(&self) -> bool {
+        self.excess.is_some() || self.frozen.is_some()
+    }
+
     /// Whether the deputy's address space has been changed already.
     #[must_use]
     pub(crate) fn begun_restoring(&self) -> bool {
@@ -456,7 +472,7 @@ impl Homeward {
                 bytes,
             )?),
             // These pages were on their way when it turned out that the process stays where it is.
-            None if self.excess.is_some() => Ok(()),
+            None if self.is_declined() => Ok(()),
             None => bail!("Pages came before their image"),
         }
     }
@@ -468,7 +484,7 @@ impl Homeward {
         held: &mut Vec<HeldSignal>,
         payload: &[u8],
     ) -> Result<()> {
-        if self.image.is_some() || self.excess.is_some() {
+        if self.image.is_some() || self.is_declined() {
             bail!("A second image came, before the first one is at home");
         }
         let before = self.encoded.len();
@@ -479,7 +495,8 @@ impl Homeward {
         }
         let (image, _) = message::decode::<ProcessImage>(&self.encoded)?;
         self.encoded = Vec::new();
-        connections.meanwhile(pieces(&image), || self.begin(server, original, held, image))
+        // However little there is to be done: a frozen control group may keep us from it.
+        connections.meanwhile(usize::MAX, || self.begin(server, original, held, image))
     }
 
     /// The whole image is here.
@@ -495,6 +512,10 @@ impl Homeward {
         let needed = room::mappings_for_return(&image, &server.attic);
         if room::lack_of_mappings(needed).is_some() {
             self.excess = Some(needed);
+            return Ok(());
+        }
+        self.frozen = server.deputy.frozen_group();
+        if self.frozen.is_some() {
             return Ok(());
         }
         self.phase(Phase::Transfer);

@@ -29,7 +29,7 @@ use whim_journey::job::{Event, Phase};
 use whim_journey::message::{Allowance, ToGuest, ToHome, WireDirection, WireRegion, WireReturned};
 use whim_model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
 use whim_sys::watched::WatchedFiles;
-use whim_sys::{crash, pagemap, process_vm, pulse};
+use whim_sys::{crash, freezer, pagemap, process_vm, pulse};
 
 /// How long the host may take to build what it needs before the freeze.
 const PREPARE_WITHIN: Duration = Duration::from_secs(20);
@@ -276,6 +276,9 @@ impl Outward<'_> {
     ) -> Result<(Seized, Connections), OutwardError> {
         // Checked before a right is used on the process, and once more when it is traced.
         self.subject.check()?;
+        if let Some(group) = freezer::frozen_group_of(self.pid) {
+            return Err(OutwardError::Stay(StayReason::Frozen(group)));
+        }
         let mut taken = crate::seize::seize(self.pid, self.holding)?;
         self.phase(Phase::Admit);
         self.subject.check()?;
@@ -329,7 +332,7 @@ impl Outward<'_> {
         self.hear(connections, Action::Journal, |said| {
             (*said == ToHome::Ready { bytes }).then_some(MoveEvent::Ready)
         })?;
-        self.commit(connections)?;
+        self.commit(frozen, connections)?;
         Ok(Carried {
             image,
             locks_future,
@@ -417,8 +420,14 @@ impl Outward<'_> {
     }
 
     /// Goes from the journal's entry to the guest's start. In between it is in doubt which of the two runs.
-    fn commit(&mut self, connections: &mut Connections) -> Result<(), OutwardError> {
+    fn commit(
+        &mut self,
+        frozen: &mut Frozen,
+        connections: &mut Connections,
+    ) -> Result<(), OutwardError> {
         self.phase(Phase::Commit);
+        // The guest would run on although the group is frozen.
+        frozen.check_groups()?;
         crash::point("before-commit");
         let entry = Event::Commit {
             epoch: connections.epoch,

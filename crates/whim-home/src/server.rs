@@ -9,6 +9,7 @@ mod requests;
 pub mod timers;
 
 use crate::attic::Attic;
+use crate::deputy::waiting::Waiting;
 use crate::deputy::{Deputy, DeputyError};
 use crate::held::HeldSignal;
 use crate::masks;
@@ -385,7 +386,7 @@ impl Server {
     /// at the front of their batch, so this is a matter of microseconds. But that thread may stand in a stop
     /// (a signal), and then we have to help it out.
     fn wait_for_drops(&mut self, except: usize) -> Result<(), ServeError> {
-        let begun = Instant::now();
+        let mut waiting = Waiting::begin();
         for slot in 0..self.callers.len() {
             let Some(drops) = self.callers[slot]
                 .active
@@ -401,7 +402,7 @@ impl Server {
             {
                 self.deputy.attend()?;
                 self.deputy.urge(slot)?;
-                if begun.elapsed() > DROPS_WITHIN {
+                if self.deputy.is_late(&mut waiting, DROPS_WITHIN)? {
                     return Err(DeputyError::Stuck(drops).into());
                 }
                 std::thread::yield_now();

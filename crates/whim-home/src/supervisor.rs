@@ -3,6 +3,7 @@
 use crate::apart::{self, Parting};
 use crate::away::{Away, Ending, Homecoming};
 use crate::client::{Client, read_command};
+use crate::company::Lent;
 use crate::connections::{ConnectionError, Connections};
 use crate::convert::{Original, convert};
 use crate::holding::Holding;
@@ -19,9 +20,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 use whim_image::freeze::{FreezeError, FreezeLimits};
 use whim_image::sharing::Alone;
+use whim_image::stay::StayReason;
 use whim_journey::job::{Command, Event, HomeJob, MoveReport, Phase, Slot, Status};
 use whim_net::Credentials;
-use whim_sys::{crash, inherited, pulse};
+use whim_sys::{crash, freezer, inherited, pulse};
 
 /// A supervisor is told to send its process away right after its start. If that does not happen, the daemon
 /// has died in between, and the supervisor ends; a later move begins with a new one.
@@ -140,6 +142,7 @@ fn leave(
     let (departed, connections, mut phases) = match departed {
         Ok(departed) => departed,
         Err(error) => {
+            let error = of_its_group(identity.job.pid, error);
             let why = (&error, again);
             stays_home(listener, why, client, (journal, holding, parting));
             return Ok(true);
@@ -237,6 +240,15 @@ fn stays_home(
     }
 }
 
+/// A process in a frozen group stays for that, whatever it was in which that showed.
+fn of_its_group(pid: i32, error: OutwardError) -> OutwardError {
+    let shows_it = matches!(error, OutwardError::Freeze(_) | OutwardError::Capture(_));
+    match freezer::frozen_group_of(pid) {
+        Some(group) if shows_it => OutwardError::Stay(StayReason::Frozen(group)),
+        _ => error,
+    }
+}
+
 /// Stops listening when nothing is left to do, before any client is told so. A client that then wants to move
 /// the process begins a new journey, and does not meet a supervisor that is about to end.
 fn retire(listener: &UnixListener, holding: &Holding) {
@@ -311,7 +323,8 @@ fn settle(
     reserve.for_conversion();
     let (frozen, room) = (departed.frozen, departed.room);
     let continuations = departed.continuations;
-    let server = connections.meanwhile(original.pieces(), || -> Result<Server> {
+    // However little there is to be done: a frozen control group may keep us from it.
+    let server = connections.meanwhile(usize::MAX, || -> Result<Server> {
         let mut server = convert(frozen, &original)?;
         if let Some(room) = room {
             room.converted();
@@ -324,7 +337,7 @@ fn settle(
     })?;
     Ok(Away::new(
         server,
-        connections,
+        Lent::new(connections, lease),
         original,
         (files, reserve),
         lease,

@@ -9,6 +9,7 @@ use crate::freeze::{FreezeError, Frozen};
 use std::time::{Duration, Instant};
 use whim_sys::freezer::Freezers;
 use whim_sys::ptrace::{Polled, Running, Stop, Stopped, TraceError, Waited};
+use whim_sys::pulse;
 
 /// A thread that has not done our work by then may be in a frozen group.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -22,17 +23,6 @@ pub(crate) struct Groups {
     freezers: Freezers,
     /// They go on until it is thawed.
     outlasts: bool,
-    meanwhile: Meanwhile,
-}
-
-/// What is done again and again while a frozen group is outlasted.
-#[derive(Default)]
-struct Meanwhile(Option<Box<dyn FnMut()>>);
-
-impl std::fmt::Debug for Meanwhile {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Meanwhile").field(&self.0.is_some()).finish()
-    }
 }
 
 /// One wait. The time in which a frozen group is outlasted does not count.
@@ -58,7 +48,6 @@ impl Groups {
             pid,
             freezers: Freezers::of(pid),
             outlasts,
-            meanwhile: Meanwhile::default(),
         }
     }
 
@@ -67,13 +56,10 @@ impl Groups {
     /// # Errors
     /// [`FreezeError::GroupFrozen`], if it is not to be outlasted.
     fn look(&mut self) -> Result<bool, FreezeError> {
-        match self.frozen() {
-            Some(_) if self.outlasts => {
-                if let Meanwhile(Some(meanwhile)) = &mut self.meanwhile {
-                    meanwhile();
-                }
-                Ok(true)
-            }
+        let frozen = self.frozen();
+        pulse::hold(frozen.is_some() && self.outlasts);
+        match frozen {
+            Some(_) if self.outlasts => Ok(true),
             Some(error) => Err(error),
             None => Ok(false),
         }
@@ -128,10 +114,8 @@ pub(crate) enum Awaited {
 
 impl Frozen {
     /// From now on, what is begun in the process is carried through: a frozen group is waited for.
-    /// Meanwhile this is done again and again.
-    pub fn outlast_frozen_groups(&mut self, meanwhile: Option<Box<dyn FnMut()>>) {
+    pub fn outlast_frozen_groups(&mut self) {
         self.groups.outlasts = true;
-        self.groups.meanwhile = Meanwhile(meanwhile);
     }
 
     /// [`FreezeError::GroupFrozen`] if the process's group is frozen now: nothing could be done in it.

@@ -374,6 +374,11 @@ pub enum ToGuest {
         policy: u8,
         nice: i8,
     },
+    /// The process's control group at home is frozen, or not any more: as long as it is, all threads
+    /// are held, whatever job control says.
+    Frozen {
+        frozen: bool,
+    },
 }
 
 /// What the guest asks for on the page channel (frame kind `PageRequest`).

@@ -4,13 +4,14 @@
 //! that they get on, without knowing who wants to know; another thread vouches for the process only as
 //! long as the count rises, so that a loop that hangs is found out.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Longest part of a sleep between two signs.
 const NAP: Duration = Duration::from_millis(50);
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
+static HELD: AtomicBool = AtomicBool::new(false);
 
 /// A piece of long work is done.
 pub fn advance() {
@@ -21,6 +22,21 @@ pub fn advance() {
 #[must_use]
 pub fn count() -> u64 {
     COUNT.load(Ordering::Relaxed)
+}
+
+/// Says, again and again while it is so, that the work waits for somebody who froze the control group that it
+/// is done in; and that it does no more.
+pub fn hold(held: bool) {
+    HELD.store(held, Ordering::Relaxed);
+    if held {
+        advance();
+    }
+}
+
+/// Whether the work waits for that.
+#[must_use]
+pub fn is_held() -> bool {
+    HELD.load(Ordering::Relaxed)
 }
 
 /// A sleep that is no hang.

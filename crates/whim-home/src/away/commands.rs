@@ -1,6 +1,6 @@
 //! Commands that clients give while the process is away, and their answers.
 
-use super::{Away, REFUSAL};
+use super::{Away, MOVING, REFUSAL};
 use crate::client::{Client, read_command};
 use crate::identity::Identity;
 use crate::moving::{Connecting, Transition};
@@ -29,6 +29,8 @@ impl Away {
     }
 
     fn command(&mut self, command: Command, mut client: Client, identity: &Identity) -> Result<()> {
+        let moves = matches!(command, Command::Move { .. } | Command::Bring { .. });
+        let frozen = moves && self.stands_still()?;
         let busy = self.transition.is_some();
         match command {
             Command::Status => client.send(&Event::Status {
@@ -40,13 +42,16 @@ impl Away {
             Command::Channel => client.refuse("Home makes its connections itself"),
             Command::Evict { node } => self.evict(&node, client)?,
             Command::Move { .. } | Command::Bring { .. } if busy => {
-                client.refuse("The process is moving already; try again when it has arrived");
+                client.refuse(MOVING);
             }
             Command::Move { .. } if self.recall.is_removed() => {
                 client.refuse("Its host was removed from the cluster: it comes home");
             }
             Command::Move { .. } | Command::Bring { .. } if self.stopped => {
                 client.refuse(REFUSAL);
+            }
+            Command::Move { .. } | Command::Bring { .. } if frozen => {
+                client.refuse(self.standstill().unwrap_or_default());
             }
             Command::Bring { .. } => self.begin_homeward(Some(client), "asked for".into())?,
             Command::Move { slot } if slot.node == self.connections.node => {
@@ -83,7 +88,7 @@ impl Away {
             resident_bytes: self.resident_bytes,
             forwarded_calls: self.server.calls,
             held_threads: 0,
-            reason: self.lacks_memory.clone(),
+            reason: self.standstill().or_else(|| self.lacks_memory.clone()),
         }
     }
 }

@@ -10,12 +10,13 @@
 
 use super::Away;
 use crate::client::Client;
-use crate::moving::Transition;
+use crate::moving::{Homeward, Transition};
 use crate::room;
 use anyhow::Result;
 use std::time::{Duration, Instant};
 use whim_journey::message::ToGuest;
 use whim_sys::cgroup::MemoryRoom;
+use whim_sys::freezer::sentence as sentence_of;
 
 /// How long a process that has too many mappings is believed to have them still, unless a client asks for its
 /// return. To find out, it has to be frozen and sent.
@@ -50,21 +51,36 @@ impl Away {
             .or_else(|| room::lack_of_mappings(fresh?.1))
     }
 
-    /// Gives up a return whose image is here, because home does not allow so many mappings. A guest that has
-    /// sent everything waits for our answer, and goes on.
+    /// Gives up a return whose image is here, because home does not allow so many mappings, or cannot work in
+    /// the deputy. A guest that has sent everything waits for our answer, and goes on.
     pub(super) fn not_taken(&mut self) -> Result<()> {
         let Some(Transition::Homeward(homeward)) = self.transition.take() else {
             return Ok(());
         };
+        match homeward.frozen() {
+            Some(group) => {
+                let lack = sentence_of(group);
+                self.return_failed(&lack);
+                match homeward.client {
+                    Some(mut client) => client.refuse(lack),
+                    // It begins anew when the group is thawed.
+                    None => self.wants_home = Some(homeward.reason),
+                }
+            }
+            None => self.has_excess(*homeward),
+        }
+        self.say_unsaid()?;
+        self.connections.queue(&ToGuest::Resume, &[])?;
+        self.release_held();
+        Ok(())
+    }
+
+    fn has_excess(&mut self, homeward: Homeward) {
         let needed = homeward.excess().unwrap_or(0);
         self.excess = Some((Instant::now(), needed));
         let lack = room::lack_of_mappings(needed).unwrap_or_else(|| "Its return failed".into());
         self.return_failed(&lack);
         self.stay_away(homeward.client, homeward.reason, lack);
-        self.say_unsaid()?;
-        self.connections.queue(&ToGuest::Resume, &[])?;
-        self.release_held();
-        Ok(())
     }
 
     /// Why the process cannot come home now, if its memory is the reason. The guest's pages of unchanged

@@ -1,7 +1,7 @@
 //! A host that has to send the process home, whether it likes that or not: returns that do not get on are
 //! cut, and nothing is executed for a host that was removed from the cluster.
 
-use super::{Away, Ending};
+use super::{Away, Ending, MOVING};
 use crate::client::Client;
 use crate::moving::{Homeward, Transition};
 use anyhow::{Result, bail};
@@ -17,8 +17,18 @@ impl Away {
     }
 
     /// Begins the way home.
-    pub(crate) fn begin_homeward(&mut self, client: Option<Client>, reason: String) -> Result<()> {
-        if self.transition.is_some() || self.stopped {
+    pub(crate) fn begin_homeward(
+        &mut self,
+        mut client: Option<Client>,
+        reason: String,
+    ) -> Result<()> {
+        // If it goes on just now, what had to wait for that begins first.
+        let frozen = self.stands_still()?;
+        if let Some(mut client) = client.take_if(|_| frozen || self.transition.is_some()) {
+            client.refuse(self.standstill().unwrap_or_else(|| MOVING.into()));
+            return Ok(());
+        }
+        if self.transition.is_some() || self.stopped || frozen {
             self.wants_home = Some(reason);
             return Ok(());
         }
@@ -42,11 +52,11 @@ impl Away {
     pub(super) fn completed(&mut self) -> Result<()> {
         match &self.transition {
             Some(Transition::Homeward(home)) if home.begun_restoring() => {}
-            Some(Transition::Homeward(home)) if home.excess().is_some() => return self.not_taken(),
+            Some(Transition::Homeward(home)) if home.is_declined() => return self.not_taken(),
             _ => bail!("The guest's image ends before it has begun"),
         }
         self.image_is_here();
-        if self.server.deputy.is_group_stopped() {
+        if self.server.deputy.is_group_stopped() || self.stands_still()? {
             self.home_waits = true;
             return Ok(());
         }

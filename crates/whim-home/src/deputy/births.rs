@@ -1,10 +1,11 @@
 //! Threads that are added while the process is away.
 
-use super::{Deputy, DeputyError, Thread, Trace, into_loop};
+use super::waiting::Waiting;
+use super::{BATCH_DEADLINE, Deputy, DeputyError, Thread, Trace, into_loop};
 use crate::numbers::OwnTid;
 use whim_calls::NewThread;
 use whim_model::Syscall;
-use whim_sys::ptrace::{self, Running, Stop};
+use whim_sys::ptrace::{Running, Stop, Stopped, Tid};
 
 impl Deputy {
     /// Has the thread in `slot`, which has nothing to do, make one more thread. Returns its number,
@@ -39,13 +40,7 @@ impl Deputy {
         // Trap: a-thread-has-two-numbers
         let (own, tid) = (OwnTid::named(own), self.cloned.take());
         let tid = tid.ok_or(DeputyError::Ended)?;
-        let stopped = match self.born.remove(&tid) {
-            Some(stop) => Running::assume(tid).into_stopped(stop),
-            None => match Running::assume(tid).wait()? {
-                ptrace::Waited::Stopped(stopped) => stopped,
-                _ => return Err(DeputyError::Ended),
-            },
-        };
+        let stopped = self.await_birth(tid)?;
         self.deck.clear(place);
         into_loop(&stopped, &self.deck, self.code, place)?;
         let trace = match stopped.stop() {
@@ -63,5 +58,24 @@ impl Deputy {
         self.slots.insert(tid, place);
         self.slots_by_own.insert(own, place);
         Ok(Ok(own))
+    }
+
+    /// Waits for the first stop of a new thread.
+    fn await_birth(&mut self, tid: Tid) -> Result<Stopped, DeputyError> {
+        let mut waiting = Waiting::begin();
+        loop {
+            if let Some(stop) = self.born.remove(&tid) {
+                return Ok(Running::assume(tid).into_stopped(stop));
+            }
+            self.drain()?;
+            let mut threads = self.threads.iter();
+            if threads.all(|thread| matches!(thread.trace, Trace::Gone)) {
+                return Err(DeputyError::Ended);
+            }
+            if self.is_late(&mut waiting, BATCH_DEADLINE)? {
+                return Err(DeputyError::Stuck(1));
+            }
+            std::thread::yield_now();
+        }
     }
 }
