@@ -1,7 +1,7 @@
 //! What the kernel keeps for a process, a thread, or a mapping once a call has said so, Linux 6.1 to 6.18,
 //! and what becomes of it when the program computes elsewhere. `docs/settings.md` follows from it.
 //!
-//! What the options of `prctl` do stands in [`crate::prctl`]; the tests of this module hold the two together.
+//! What the options of `prctl` do stands beside it (`prctl.rs`); the tests of this module hold the two together.
 
 /// For what the kernel keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
