@@ -85,9 +85,10 @@ impl Away {
             let changed = self.server.attic.of_watches(&written);
             self.unsaid.extend(changed);
         }
-        // What others write again and again must not keep the guest from its work.
-        let wait = self.server.outgoing.is_empty() && !self.until_said().is_zero();
-        if self.unsaid.is_empty() || self.leaves() || wait {
+        // What others write again and again must not keep the guest from its work. A guest that is about to
+        // leave still gets results.
+        let due = !self.leaves() && self.until_said().is_zero();
+        if self.unsaid.is_empty() || (self.server.outgoing.is_empty() && !due) {
             return Ok(());
         }
         self.said = Instant::now();
