@@ -55,6 +55,7 @@ mod messages;
 mod metrics;
 mod monitors;
 mod namespaces;
+mod observed;
 mod orders;
 mod packages;
 mod page;
@@ -130,6 +131,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(memory::cases());
     cases.extend(messages::cases());
     cases.extend(namespaces::cases());
+    cases.extend(observed::cases());
     cases.extend(orders::cases());
     cases.extend(packages::cases());
     cases.extend(priorities::cases());

@@ -227,6 +227,7 @@ impl Guest {
         for region in &forward.regions {
             tail.extend_from_slice(&region.data);
         }
+        self.tell_title_before_call();
         let message = ToHome::Call(CallRequest {
             tid,
             sequence,

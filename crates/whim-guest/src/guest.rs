@@ -8,6 +8,7 @@ use crate::remarks::binds;
 use crate::sandbox::Numbers;
 use crate::tickets::Tickets;
 use crate::times::{self, Since};
+use crate::title::Title;
 use crate::waits::Timed;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::BTreeMap;
@@ -212,6 +213,7 @@ pub(crate) struct Guest {
     /// The process has ended.
     pub gone: bool,
     pub calls: u64,
+    pub title: Title,
     pub cpu: Since,
     /// How many SIGCONT have come from home during this stay.
     pub continues: u32,
@@ -346,6 +348,7 @@ impl Guest {
             backlog: Vec::new(),
             gone: false,
             calls: 0,
+            title: Title::of(&image.layout),
             cpu: Since::begin(image.cpu_away, times::of_process(host_tid)),
             continues: 0,
             stop_queued: None,

@@ -42,5 +42,6 @@ pub mod table;
 mod threads;
 mod tickets;
 mod times;
+mod title;
 mod unread;
 mod waits;

@@ -733,6 +733,7 @@ impl Supervisor {
         // it is being sent.
         let (mut cpu_away, mut resident_bytes) = (CpuTime::default(), self.arrival.bytes());
         if let Some(guest) = &mut self.guest {
+            guest.tell_title();
             cpu_away = guest.cpu_away();
             resident_bytes = guest.status(guest.host_tid).resident;
         }

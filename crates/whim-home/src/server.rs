@@ -7,6 +7,7 @@ mod opens;
 mod outputs;
 mod requests;
 pub mod timers;
+mod title;
 
 use crate::attic::Attic;
 use crate::deputy::waiting::Waiting;

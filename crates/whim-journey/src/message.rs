@@ -42,6 +42,9 @@ pub const TAIL_MAX: usize = 34 << 20;
 /// Regions of one call (a vector of 1,024 pieces, and the vectors themselves).
 pub const REGIONS_MAX: usize = 4096;
 
+/// Bytes of a program's arguments and environment that home is told of when they change.
+pub const TITLE_MAX: usize = 16 << 10;
+
 /// Threads whose tails may be on their way in pieces at the same time.
 pub const TAILS_MAX: usize = 64;
 
@@ -295,6 +298,11 @@ pub enum ToHome {
         cpu_away: CpuTime,
         /// For a guest on its way in: how much of it has arrived so far.
         resident_bytes: u64,
+    },
+    /// The program has written over its arguments or environment; the tail holds the bytes that now
+    /// stand at this address, at most [`TITLE_MAX`].
+    Title {
+        address: u64,
     },
 }
 

@@ -38,6 +38,11 @@ impl Away {
                 sequence,
                 code,
             } => self.server.thread_exit(tid, sequence, code),
+            ToHome::Title { address } if self.recall.may_execute() => {
+                self.server
+                    .set_title(self.original.arguments, address, tail);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
