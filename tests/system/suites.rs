@@ -42,11 +42,13 @@ pub(crate) enum Outcome {
     TooLong,
     /// It was not moved: why.
     Stays(String),
+    /// It tells the difference, by what the user guide says cannot be hidden: what that is.
+    Shows(String),
     Defect(String),
 }
 
 impl Outcome {
-    const TITLES: [&str; 10] = [
+    const TITLES: [&str; 11] = [
         "Pass at home and away",
         "Pass, with processes or moves that were not possible",
         "Test nothing on this machine",
@@ -56,6 +58,7 @@ impl Outcome {
         "Break off early, at home and away alike",
         "Take too long at home",
         "Stay at home",
+        "Look at what cannot be hidden",
         "Defects",
     ];
 
@@ -71,7 +74,8 @@ impl Outcome {
             Self::BreaksOff => (6, ""),
             Self::TooLong => (7, ""),
             Self::Stays(why) => (8, why),
-            Self::Defect(why) => (9, why),
+            Self::Shows(what) => (9, what),
+            Self::Defect(why) => (10, why),
         }
     }
 }
@@ -84,6 +88,8 @@ pub(crate) struct Suite {
     pub(crate) file: &'static str,
     /// Say why a program failed or stayed, where the lists of a large suite have names alone.
     pub(crate) reasons: bool,
+    /// Programs that look at what cannot be hidden (user guide), and what that is.
+    pub(crate) visible: &'static [(&'static str, &'static str)],
 }
 
 /// Has the workers judge all programs, one after the other, and says how they did.
@@ -106,9 +112,13 @@ pub(crate) fn judge_all<W: Sync, P: Sync>(
                 while let Some((name, program)) = programs.get(next.fetch_add(1, Ordering::Relaxed))
                 {
                     let started = Instant::now();
-                    let outcome = judge(worker, program)
-                        .unwrap_or_else(|error| Outcome::Defect(format!("{error:#}")));
+                    let mut outcome = judge(worker, program)
+                        .unwrap_or_else(|error| Outcome::Defect(shortened(&format!("{error:#}"))));
                     println!("{name}: {outcome:?} ({:.1?})", started.elapsed());
+                    let visible = suite.visible.iter().find(|(which, _)| which == name);
+                    if let (Outcome::Defect(_), Some((_, what))) = (&outcome, visible) {
+                        outcome = Outcome::Shows((*what).to_owned());
+                    }
                     if let Ok(mut outcomes) = outcomes.lock() {
                         outcomes.insert(name.clone(), outcome);
                     }
@@ -278,16 +288,16 @@ impl Account {
             Some((_, reason)) => (true, reason),
             // Not a failure of the move: it had nothing to do.
             None if sentence.contains("at home already") => return,
-            None if sentence.contains("(or it has ended meanwhile)") => return,
+            None if sentence.contains("has ended") => return,
             None => (false, sentence),
         };
-        let text = without_numbers(text);
-        let list = if stays {
-            &mut self.stays
+        let text = without_numbers(&without_places(text));
+        if stays {
+            let sentences = text.split_inclusive(". ").map(str::trim_end);
+            self.stays.extend(sentences.map(str::to_owned));
         } else {
-            &mut self.failures
-        };
-        list.insert(text);
+            self.failures.insert(text);
+        }
     }
 
     /// Moves a process, if it can be moved.
@@ -321,7 +331,7 @@ impl Account {
     /// The reasons as one text.
     pub(crate) fn reasons(&self) -> String {
         let reasons: Vec<&str> = self.stays.iter().map(String::as_str).collect();
-        shortened(&reasons.join(" / "))
+        shortened(&reasons.join(" "))
     }
 }
 
@@ -332,6 +342,23 @@ pub(crate) fn shortened(text: &str) -> String {
         Some((end, _)) => format!("{} ...", &text[..end]),
         None => text,
     }
+}
+
+/// In the paths of files that tests have made, or that were fetched.
+const PLACES: [&str; 2] = ["/run-t", "/.toolchain/"];
+
+/// The text without what differs from run to run: the directories of tests, and keys of System V memory.
+fn without_places(text: &str) -> String {
+    let word = |word: &str| match (word.find('/'), word.rfind('/')) {
+        (Some(first), Some(last)) if PLACES.iter().any(|place| word.contains(place)) => {
+            format!("{}{}", &word[..first], &word[last + 1..])
+        }
+        (Some(first), _) if word[first..].starts_with("/SYSV") => {
+            format!("{}/SYSV...)", &word[..first])
+        }
+        _ => word.to_owned(),
+    };
+    text.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
 /// The text with `#` for each number, so that equal reasons are equal.
@@ -397,9 +424,10 @@ impl Mark {
             let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else {
                 continue;
             };
-            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            let mut entries = environment.split(|&byte| byte == 0);
-            if entries.any(|entry| entry == variable.as_bytes()) {
+            if environments(pid).any(|environment| {
+                let mut entries = environment.split(|&byte| byte == 0);
+                entries.any(|entry| entry == variable.as_bytes())
+            }) {
                 found.extend(Process::of(pid));
             }
         }
@@ -457,10 +485,23 @@ impl Process {
     }
 }
 
-/// When a process was started, if it is there and no zombie.
+/// The environment of a process, or if its main thread has ended, and shows none, of its threads.
+fn environments(pid: i32) -> impl Iterator<Item = Vec<u8>> {
+    let own = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let tasks = own
+        .is_empty()
+        .then(|| fs::read_dir(format!("/proc/{pid}/task")));
+    let tasks = tasks.into_iter().flatten().flatten().flatten();
+    let others = tasks.filter_map(|task| fs::read(task.path().join("environ")).ok());
+    [own].into_iter().chain(others)
+}
+
+/// When a process was started, if it is there and no zombie: not if only its main thread has ended.
 fn start_of(pid: i32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = text.rsplit_once(") ")?.1.split(' ');
     let state = fields.next()?;
-    (!matches!(state, "Z" | "X")).then(|| fields.nth(18).map(str::to_owned))?
+    let threads: u32 = fields.nth(16)?.parse().ok()?;
+    let started = fields.nth(1)?;
+    (!matches!(state, "Z" | "X") || threads > 1).then(|| started.to_owned())
 }
