@@ -382,7 +382,9 @@ pub(crate) fn here() -> Result<String> {
     let short = Duration::from_secs(10);
     let kernel = succeed(Command::new("uname").arg("-r"), short)?;
     let day = succeed(Command::new("date").arg("+%F"), short)?;
-    Ok(format!("kernel {}, {}", kernel.trim(), day.trim()))
+    // Without what its builder calls it.
+    let release = kernel.trim().split('-').next().unwrap_or_default();
+    Ok(format!("kernel {release}, {}", day.trim()))
 }
 
 static RUNS: AtomicU32 = AtomicU32::new(0);

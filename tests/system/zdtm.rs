@@ -7,7 +7,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use whim_system_tests::process::eventually;
 use whim_system_tests::{Case, Cluster, Context, Result, Talk, guest};
@@ -118,7 +119,8 @@ impl Program {
                 (_, Some((_, _, value))) => (*value).to_owned(),
                 ("pidfile", _) => "pid".to_owned(),
                 ("outfile", _) => "out".to_owned(),
-                _ => format!("{name}.{option}"),
+                // Short: some make names of sockets of it, with all directories.
+                _ => option.clone(),
             };
             words.push(format!("--{option}={value}"));
         }
@@ -230,6 +232,8 @@ struct Told {
     /// What it says of its failure.
     text: String,
     account: Account,
+    /// Between its beginning and its look.
+    between: Duration,
 }
 
 fn judge(cluster: &Cluster, shim: &Path, program: &Program) -> Result<Outcome> {
@@ -237,7 +241,7 @@ fn judge(cluster: &Cluster, shim: &Path, program: &Program) -> Result<Outcome> {
         return Ok(Outcome::NotBuilt);
     }
     for last in [false, true] {
-        match run(cluster, shim, program, Mode::Unmoved) {
+        match run(cluster, shim, program, Mode::Unmoved, Duration::ZERO) {
             Ok(home) if home.passed => break,
             Ok(home) if last => return Ok(Outcome::FailsAtHome(home.text)),
             Err(_) if last => return Ok(Outcome::TooLong),
@@ -247,14 +251,15 @@ fn judge(cluster: &Cluster, shim: &Path, program: &Program) -> Result<Outcome> {
     }
     let mut all = Account::default();
     for mode in [Mode::Away, Mode::Back] {
-        let told = run(cluster, shim, program, mode)?;
+        let told = run(cluster, shim, program, mode, Duration::ZERO)?;
         if !told.passed || !told.account.failures.is_empty() {
             for _ in 0..2 {
-                if !run(cluster, shim, program, Mode::Unmoved)?.passed {
+                // Where what it looks at changes by itself, with time, it fails unmoved as well.
+                if !run(cluster, shim, program, Mode::Unmoved, 2 * told.between)?.passed {
                     return Ok(Outcome::Unsteady);
                 }
             }
-            let again = run(cluster, shim, program, mode)?;
+            let again = run(cluster, shim, program, mode, Duration::ZERO)?;
             let failures: Vec<_> = told.account.failures.iter().cloned().collect();
             let which = format!(
                 "{mode:?}, then {}",
@@ -274,7 +279,13 @@ fn judge(cluster: &Cluster, shim: &Path, program: &Program) -> Result<Outcome> {
     })
 }
 
-fn run(cluster: &Cluster, shim: &Path, program: &Program, mode: Mode) -> Result<Told> {
+fn run(
+    cluster: &Cluster,
+    shim: &Path,
+    program: &Program,
+    mode: Mode,
+    pause: Duration,
+) -> Result<Told> {
     let mark = Mark::new(&program.name);
     let directory = cluster.directory().join(&mark.name);
     fs::create_dir_all(&directory)?;
@@ -289,7 +300,7 @@ fn run(cluster: &Cluster, shim: &Path, program: &Program, mode: Mode) -> Result<
         words.extend(OWN_NAMESPACES.iter().map(|&word| word.to_owned()));
     }
     words.extend(program.words());
-    let result = started(cluster, &words, mode, &mark);
+    let result = started(cluster, &words, (mode, pause), &mark);
     mark.end_all()?;
     if let Some(hook) = &program.hook {
         // Where there is nothing to take away it fails.
@@ -302,8 +313,13 @@ fn run(cluster: &Cluster, shim: &Path, program: &Program, mode: Mode) -> Result<
     result
 }
 
-/// Starts it, moves it, has it look, and reads what it found.
-fn started(cluster: &Cluster, words: &[String], mode: Mode, mark: &Mark) -> Result<Told> {
+/// Starts it, waits so long, moves it, has it look, and reads what it found.
+fn started(
+    cluster: &Cluster,
+    words: &[String],
+    (mode, pause): (Mode, Duration),
+    mark: &Mark,
+) -> Result<Told> {
     let mut talk = Talk::start_in(
         cluster,
         &mark.name,
@@ -318,11 +334,14 @@ fn started(cluster: &Cluster, words: &[String], mode: Mode, mark: &Mark) -> Resu
         return Ok(told);
     }
     let processes = mark.processes()?;
+    let begun = Instant::now();
+    thread::sleep(pause);
     for target in mode.targets() {
         for process in &processes {
             told.account.move_to(cluster, process, target)?;
         }
     }
+    told.between = begun.elapsed();
     cluster.run("n1", &["kill", "-TERM", &pid])?;
     let is_gone = || {
         let main = processes
@@ -334,7 +353,8 @@ fn started(cluster: &Cluster, words: &[String], mode: Mode, mark: &Mark) -> Resu
     let looked = eventually(LOOKS, "it has looked", || {
         Ok((out.exists() || is_gone()).then_some(()))
     });
-    let text = fs::read_to_string(&out).unwrap_or_default();
+    let text = fs::read(&out).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
     told.passed = text.lines().any(|line| line.trim_end().ends_with("PASS"));
     if !told.passed {
         let why = looked
