@@ -21,6 +21,9 @@ use whim_sys::pulse;
 /// Longest wait for a clock: the two machines' clocks run at almost the same pace.
 const CLOCK_WAIT_MAX: Duration = Duration::from_secs(10);
 
+/// Of an image, a mapping or a thread takes about so many bytes, or more.
+const BYTES_OF_PIECE: usize = 64;
+
 #[derive(Debug, Error)]
 pub enum ArrivalError {
     #[error(transparent)]
@@ -107,6 +110,11 @@ impl Arrival {
     #[must_use]
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// How many mappings and threads the image may have of which so much has come.
+    pub(crate) fn pieces_to_come(&self) -> usize {
+        self.assembly.len() / BYTES_OF_PIECE
     }
 
     /// How many mappings and threads the image has; 0 before it is known.

@@ -210,6 +210,11 @@ pub(crate) struct Assembly {
 }
 
 impl Assembly {
+    /// How many bytes have come.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Adds a piece; returns the image with the last one.
     ///
     /// # Errors

@@ -473,7 +473,7 @@ impl Supervisor {
         }
         match frame.kind {
             Kind::Image => self.image_piece(&frame.payload),
-            Kind::Pages => Ok(self.arrival.pages(&frame.payload)?),
+            Kind::Pages => self.pages(&frame.payload),
             Kind::Data => Ok(self.tails.add(&frame.payload)?),
             Kind::ToGuest => {
                 let (message, tail) = message::decode::<ToGuest>(&frame.payload)?;
@@ -486,14 +486,27 @@ impl Supervisor {
     }
 
     fn image_piece(&mut self, payload: &[u8]) -> Result<(), SupervisorError> {
-        let Some(image) = self.arrival.image_piece(payload)? else {
+        let heartbeat = self.heartbeat();
+        let pieces = self.arrival.pieces_to_come();
+        let arrival = &mut self.arrival;
+        let image =
+            heartbeat.meanwhile(&mut self.calls, pieces, || arrival.image_piece(payload))?;
+        let Some(image) = image else {
             return Ok(());
         };
         let (epoch, pieces) = (self.parties.epoch, arrival::pieces(&image));
-        let heartbeat = self.heartbeat();
         let (arrival, pages) = (&mut self.arrival, &mut self.pages);
         let map = || arrival.map(image, pages, epoch);
         Ok(heartbeat.meanwhile(&mut self.calls, pieces, map)?)
+    }
+
+    /// Thousands of such frames may have come at once: home hears of us in between.
+    fn pages(&mut self, payload: &[u8]) -> Result<(), SupervisorError> {
+        self.arrival.pages(payload)?;
+        if self.stay.beats(self.begun.elapsed()) && self.is_connected() {
+            self.report()?;
+        }
+        Ok(())
     }
 
     fn message(&mut self, message: ToGuest, tail: &[u8]) -> Result<(), SupervisorError> {
@@ -632,7 +645,7 @@ impl Supervisor {
             }
             match frame.kind {
                 Kind::Image => self.image_piece(&frame.payload)?,
-                Kind::Pages => self.arrival.pages(&frame.payload)?,
+                Kind::Pages => self.pages(&frame.payload)?,
                 Kind::ToHome => match message::decode::<ToHome>(&frame.payload)?.0 {
                     ToHome::Complete => self.complete()?,
                     other => return Err(SupervisorError::Protocol(format!("{other:?}"))),

@@ -427,7 +427,8 @@ impl Away {
                     homeward.frame(home, &self.original, &mut self.held, &frame)?;
                     let total = homeward.progress();
                     self.recall(RecallEvent::Came { total });
-                    Ok(())
+                    // Thousands of such frames may have come at once.
+                    Ok(self.connections.beat()?)
                 }
                 _ => bail!("The guest sends an image that nobody asked for"),
             },

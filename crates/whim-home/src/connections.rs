@@ -201,7 +201,7 @@ impl Connections {
     }
 
     /// Does work on so many mappings and threads, during which the host hears from us
-    /// ([`whim_net::meanwhile`]), and the guest stands still if the deputy's control group is frozen.
+    /// ([`whim_net::meanwhile()`]), and the guest stands still if the deputy's control group is frozen.
     pub fn meanwhile<T>(&mut self, pieces: usize, work: impl FnOnce() -> T) -> T {
         let rhythm = Rhythm {
             every: heartbeat_interval(self.lease),
@@ -277,7 +277,19 @@ impl Connections {
         image: &ProcessImage,
         within: Duration,
     ) -> Result<(), ConnectionError> {
-        message::send_image(image, |parts| {
+        self.send_encoded(&message::encode(image)?, within)
+    }
+
+    /// The same, of an image that is encoded already.
+    ///
+    /// # Errors
+    /// As [`send_image`](Self::send_image).
+    pub(crate) fn send_encoded(
+        &mut self,
+        image: &[u8],
+        within: Duration,
+    ) -> Result<(), ConnectionError> {
+        message::send_encoded(image, |parts| {
             let sent = self.calls.send_now(Kind::Image, self.epoch, parts, within);
             sent.map_err(ConnectionError::from)
         })

@@ -493,10 +493,12 @@ impl Homeward {
         if !is_whole {
             return Ok(());
         }
-        let (image, _) = message::decode::<ProcessImage>(&self.encoded)?;
-        self.encoded = Vec::new();
+        let encoded = std::mem::take(&mut self.encoded);
         // However little there is to be done: a frozen control group may keep us from it.
-        connections.meanwhile(usize::MAX, || self.begin(server, original, held, image))
+        connections.meanwhile(usize::MAX, || {
+            let (image, _) = message::decode::<ProcessImage>(&encoded)?;
+            self.begin(server, original, held, image)
+        })
     }
 
     /// The whole image is here.

@@ -26,7 +26,9 @@ use whim_image::stay::{
 use whim_journey::commit::{Action, Event as MoveEvent, Limits, Move};
 use whim_journey::frame::Kind;
 use whim_journey::job::{Event, Phase};
-use whim_journey::message::{Allowance, ToGuest, ToHome, WireDirection, WireRegion, WireReturned};
+use whim_journey::message::{
+    self, Allowance, ToGuest, ToHome, WireDirection, WireRegion, WireReturned,
+};
 use whim_model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
 use whim_sys::watched::WatchedFiles;
 use whim_sys::{crash, freezer, pagemap, process_vm, pulse};
@@ -114,6 +116,7 @@ struct Carried {
 /// What was taken of the frozen process.
 struct Taken {
     image: ProcessImage,
+    encoded: Vec<u8>,
     locks_future: bool,
     continuations: Vec<Continuation>,
     /// The pages that travel, and whether those that are zero need not.
@@ -319,12 +322,13 @@ impl Outward<'_> {
         let taken = connections.meanwhile(pieces, || self.take(frozen, (files, reserved)))?;
         let Taken {
             image,
+            encoded,
             locks_future,
             continuations,
             runs,
         } = taken;
         self.phase(Phase::Transfer);
-        connections.send_image(&image, STALL_MAX)?;
+        connections.send_encoded(&encoded, STALL_MAX)?;
         let (bytes, pages) = self.send_pages(runs, connections)?;
         crash::point("pages-sent");
         connections.send(&ToGuest::Complete { clocks: clocks() }, STALL_MAX)?;
@@ -384,8 +388,10 @@ impl Outward<'_> {
             })
             .collect();
         let runs = self.runs(&image)?;
+        let encoded = message::encode(&image).map_err(ConnectionError::from)?;
         Ok(Taken {
             image,
+            encoded,
             locks_future: captured.locks_future,
             continuations,
             runs,

@@ -429,17 +429,27 @@ pub fn encode<M: Serialize>(message: &M) -> Result<Vec<u8>, MessageError> {
     postcard::to_stdvec(message).map_err(|e| MessageError::Undecodable(e.to_string()))
 }
 
-/// Sends an image in pieces. `send` gets the parts of each frame of `Kind::Image`: the length of
-/// the whole image and the offset of the piece, both in bytes and as 4 bytes each, and the piece
-/// itself.
+/// Encodes an image and sends it in pieces, as [`send_encoded`] does.
 ///
 /// # Errors
 /// Those of `send`; the image is too long.
 pub fn send_image<E: From<MessageError>>(
     image: &ProcessImage,
+    send: impl FnMut(&[&[u8]]) -> Result<(), E>,
+) -> Result<(), E> {
+    send_encoded(&encode(image)?, send)
+}
+
+/// Sends an encoded image in pieces. `send` gets the parts of each frame of `Kind::Image`: the length
+/// of the whole image and the offset of the piece, both in bytes and as 4 bytes each, and the piece
+/// itself.
+///
+/// # Errors
+/// Those of `send`; the image is too long.
+pub fn send_encoded<E: From<MessageError>>(
+    bytes: &[u8],
     mut send: impl FnMut(&[&[u8]]) -> Result<(), E>,
 ) -> Result<(), E> {
-    let bytes = encode(image)?;
     let too_long = |_| MessageError::ImageTooLong(bytes.len());
     let total = u32::try_from(bytes.len()).map_err(too_long)?;
     let mut offset = 0u32;

@@ -13,7 +13,7 @@ use whim_journey::frame::Kind;
 use whim_journey::job::Phase;
 use whim_journey::message::{self, Allowance, ToHome};
 use whim_journey::stay::Event as StayEvent;
-use whim_model::{CpuTime, Mapping, ProcessImage};
+use whim_model::{CpuTime, Mapping};
 use whim_net::{Channel, ChannelError};
 use whim_sys::pagemap::Run;
 use whim_sys::pulse;
@@ -89,11 +89,11 @@ impl Supervisor {
         let begun = Instant::now();
         let guest = self.guest.as_mut().ok_or(GuestError::Ended)?;
         let pieces = maps::count(guest.host_tid).unwrap_or(0) + guest.threads.len();
-        let take = || -> Result<(ProcessImage, Vec<(Mapping, Run)>), GuestError> {
+        let take = || -> Result<(Vec<u8>, Vec<(Mapping, Run)>), SupervisorError> {
             guest.freeze()?;
             let image = guest.capture(ahead)?;
             let runs = guest.runs(&image)?;
-            Ok((image, runs))
+            Ok((message::encode(&image)?, runs))
         };
         let (image, runs) = heartbeat.meanwhile(&mut self.calls, pieces, take)?;
         // Home must know of every call before it hears that a thread waits for one.
@@ -111,7 +111,7 @@ impl Supervisor {
             Destination::Home => {
                 let epoch = self.parties.epoch;
                 if let Some(calls) = &mut self.calls {
-                    message::send_image(&image, |parts| {
+                    message::send_encoded(&image, |parts| {
                         let sent = calls.send_now(Kind::Image, epoch, parts, STALL_MAX);
                         sent.map_err(ConnectionError::from)
                     })?;
@@ -188,10 +188,10 @@ impl<'a> NextHost<'a> {
     fn send_guest(
         &mut self,
         guest: &mut Guest,
-        image: &ProcessImage,
+        image: &[u8],
         runs: &[(Mapping, Run)],
     ) -> Result<(), SupervisorError> {
-        message::send_image(image, |parts| self.send(Kind::Image, parts))?;
+        message::send_encoded(image, |parts| self.send(Kind::Image, parts))?;
         let mut failure = None;
         let mut sink = |_: &mut Guest, address: u64, bytes: &[u8]| {
             pulse::advance();
