@@ -39,6 +39,9 @@ const PR_GET_TID_ADDRESS: u64 = 40;
 /// Time in which a pending signal is delivered to a thread that was let go for it.
 const DELIVERY_WITHIN: Duration = Duration::from_millis(5);
 
+/// Pages of the guest's own, each run with its mapping.
+pub(crate) type OwnRuns = Vec<(Mapping, Run)>;
+
 /// Receives pages, one run after the other: address and bytes. No bytes: pages there were looked at.
 pub(crate) type PageSink<'a> = dyn FnMut(&mut Guest, u64, &[u8]) -> Result<(), GuestError> + 'a;
 
@@ -556,7 +559,7 @@ impl Guest {
     ///
     /// # Errors
     /// The guest ended.
-    pub(crate) fn runs(&self, image: &ProcessImage) -> Result<Vec<(Mapping, Run)>, GuestError> {
+    pub(crate) fn runs(&self, image: &ProcessImage) -> Result<OwnRuns, GuestError> {
         let scanner = Pagemap::open(self.host_tid).map_err(unreadable_memory)?;
         let mut found = Vec::new();
         for mapping in &image.mappings {

@@ -2,6 +2,7 @@
 
 use super::{Destination, Supervisor, SupervisorError};
 use crate::allowance;
+use crate::capture::OwnRuns;
 use crate::connections::{ConnectionError, Next, STALL_MAX};
 use crate::error::GuestError;
 use crate::guest::Guest;
@@ -89,7 +90,7 @@ impl Supervisor {
         let begun = Instant::now();
         let guest = self.guest.as_mut().ok_or(GuestError::Ended)?;
         let pieces = maps::count(guest.host_tid).unwrap_or(0) + guest.threads.len();
-        let take = || -> Result<(Vec<u8>, Vec<(Mapping, Run)>), SupervisorError> {
+        let take = || -> Result<(Vec<u8>, OwnRuns), SupervisorError> {
             guest.freeze()?;
             let image = guest.capture(ahead)?;
             let runs = guest.runs(&image)?;
