@@ -106,6 +106,12 @@ impl Shared {
         self.table().renew(mapping);
     }
 
+    /// No page is placed and noted while this is held. Nothing that waits for the pager may be done
+    /// meanwhile.
+    pub(crate) fn hold_placing(&self) -> MutexGuard<'_, ()> {
+        lock(&self.placing)
+    }
+
     /// The pieces are as they are noted: faults that had none are looked at again.
     pub fn changed(&self) {
         self.table().set_changing(false);

@@ -15,6 +15,7 @@ use crate::error::GuestError;
 use crate::guest::{Guest, Trace};
 use crate::table::{Arrival, Page};
 use std::ops::Range as Span;
+use std::sync::Arc;
 use whim_model::{MappingId, PAGE_SIZE, Range, Syscall};
 use whim_sys::process_vm::{self, MemFile};
 use whim_sys::ptrace::{Running, Stop, Stopped, TraceError};
@@ -200,18 +201,21 @@ impl Guest {
         let mut stopped = stopped;
         for run in &suspects {
             let range = run.range();
+            // A page that is missing, although it came once, comes now: it could not be protected.
+            let _ = self.unwritten(run);
             // Trap: a-write-while-pages-are-dropped
             if let Err(errno) = self.shared.uffd.protect(range.start, range.len(), true) {
                 tracing::warn!(start = range.start, %errno, "pages of a changed file stay");
                 continue;
             }
             let dropped = self.unwritten(run);
-            {
-                let mut table = self.shared.table();
-                for span in &dropped {
-                    for suspect in &run.pages[span.clone()] {
-                        table.forget(suspect.page);
-                    }
+            // What comes in the middle would be noted as here, and be dropped.
+            let shared = Arc::clone(&self.shared);
+            let placing = shared.hold_placing();
+            for span in &dropped {
+                let mut table = shared.table();
+                for suspect in &run.pages[span.clone()] {
+                    table.forget(suspect.page);
                 }
             }
             for span in &dropped {
@@ -227,6 +231,7 @@ impl Guest {
                     tracing::warn!(start, result, "pages of a changed file stay");
                 }
             }
+            drop(placing);
             self.release(range);
         }
         Ok(stopped)
