@@ -217,6 +217,32 @@ static void race(int slot)
     printf(" lost %ld", lost);
 }
 
+static volatile long wrong;
+
+static void *turn_over(void *rounds)
+{
+    for (long round = 0; round < (long)rounds; round++) {
+        long page = (round * 7 + pthread_self() / PAGE) % 16;
+        char *base = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, file, page * PAGE);
+        need(base != MAP_FAILED, "mmap");
+        if (shown(base) != 'a' + page)
+            __atomic_add_fetch(&wrong, 1, __ATOMIC_SEQ_CST);
+        need(munmap(base, PAGE) == 0, "munmap");
+    }
+    return NULL;
+}
+
+/* Threads that map parts of the file, each where another one has just unmapped one. */
+static void turn_over_together(long threads, long rounds)
+{
+    pthread_t all[8];
+    for (long one = 0; one < threads; one++)
+        need(pthread_create(&all[one], NULL, turn_over, (void *)rounds) == 0, "pthread_create");
+    for (long one = 0; one < threads; one++)
+        pthread_join(all[one], NULL);
+    printf(" wrong %ld", wrong);
+}
+
 /* A mapping that is longer than most of what is there, again and again. */
 static void vast(long rounds)
 {
@@ -263,6 +289,8 @@ static void command(const char *line)
         need(truncate("f", one * PAGE) == 0, "truncate");
     else if (sscanf(line, " race %d", &slot) == 1)
         race(slot);
+    else if (sscanf(line, " turnover %ld %ld", &one, &two) == 2)
+        turn_over_together(one, two);
     else if (sscanf(line, " probe %d %ld", &slot, &one) == 2)
         probe_growth(slot, one);
     else if (sscanf(line, " await %d %ld %c", &slot, &one, &byte) == 3)

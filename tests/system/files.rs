@@ -16,6 +16,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("files::lengths", 3, lengths),
         Case::in_lab("files::writes_of_others", 3, writes_of_others),
         Case::in_lab("files::threads", 2, threads),
+        Case::in_lab("files::turnover", 2, turnover),
         Case::in_lab("files::room", 2, room),
     ]
 }
@@ -220,6 +221,16 @@ fn threads(cluster: &Cluster) -> Result<()> {
         ("n1", Say("length 256; map 0 4 0")),
         ("n2", Say("race 1")),
         ("n2", Say("probe 0 60")),
+    ];
+    same(cluster, &steps)
+}
+
+/// A thread maps a file where another one has just unmapped one, before anybody is told of that.
+fn turnover(cluster: &Cluster) -> Result<()> {
+    let steps = [
+        ("n1", Say("map 0 4 0; turnover 3 50")),
+        ("n2", Say("turnover 3 1500")),
+        ("home", Say("show")),
     ];
     same(cluster, &steps)
 }

@@ -678,7 +678,7 @@ impl Guest {
 /// Notes a new file mapping, and registers it with the userfaultfd.
 pub(crate) fn show(shared: &Shared, piece: Piece) -> Result<(), GuestError> {
     // The table comes first, because a fault must find the mapping in it.
-    shared.table().insert(piece);
+    shared.table().show(piece);
     shared
         .uffd
         // Trap: a-file-page-becomes-zeros
