@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -19,6 +19,9 @@ use crate::users::Account;
 const SHORT: Duration = Duration::from_secs(30);
 /// How long a lab may take to come up or go down.
 const SLOW: Duration = Duration::from_secs(90);
+/// Within this time a thread can be stopped: one that waits in our code for a tracer that is gone leaves after
+/// one second, of the time in which it may run.
+const STOPPABLE_WITHIN: Duration = Duration::from_secs(10);
 /// How long a move may take before it counts as hung.
 const MOVE_LIMIT: Duration = Duration::from_secs(120);
 /// Lines of each log that are shown when a test fails.
@@ -508,17 +511,15 @@ impl Cluster {
     /// # Errors
     /// When it is refused.
     pub fn move_to(&self, pid: i32, target: &str) -> Result<()> {
-        let mut reason = String::new();
-        for _ in 0..5 {
-            match self.migrate(pid, target)? {
-                Moved::Done(_) => return Ok(()),
-                Moved::Refused(text) => reason = text,
-            }
-            if !reason.contains("cannot be stopped now") {
-                break;
+        let deadline = Instant::now() + STOPPABLE_WITHIN;
+        loop {
+            let Moved::Refused(reason) = self.migrate(pid, target)? else {
+                return Ok(());
+            };
+            if !reason.contains("cannot be stopped now") || Instant::now() > deadline {
+                bail!("{pid} does not move to {target}: {reason}");
             }
         }
-        bail!("{pid} does not move to {target}: {reason}")
     }
 
     /// Has a process of n1 compute on this node, where it may be already.

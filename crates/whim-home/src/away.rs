@@ -48,6 +48,8 @@ pub(crate) struct Homecoming {
     pub holding: Holding,
     pub clients: Vec<Client>,
     pub report: Option<whim_journey::job::MoveReport>,
+    /// Given up last, because the kernel takes up to 15 ms to close what tells of changes.
+    pub files: Option<WatchedFiles>,
 }
 
 /// How the stay ended.
@@ -679,6 +681,7 @@ impl Away {
                     holding: arrival.holding,
                     clients: clients.collect(),
                     report: Some(report),
+                    files: Some(self.files),
                 })))
             }
             Err(error) => {

@@ -209,6 +209,7 @@ fn tell(home: Homecoming) {
             client.send(&Event::Done { report });
         }
     }
+    drop(home.files);
 }
 
 /// Handles a move that did not come about. Its client is told so when the next move may begin.

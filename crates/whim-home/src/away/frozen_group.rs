@@ -71,20 +71,7 @@ impl Away {
             self.server.outgoing.push(Outgoing { message, tail });
         }
         if was && !is {
-            return self.thawed();
-        }
-        Ok(())
-    }
-
-    /// What had to wait for the deputy is done now.
-    fn thawed(&mut self) -> Result<()> {
-        if std::mem::take(&mut self.home_waits) {
-            self.completed()?;
-        }
-        if self.transition.is_none()
-            && let Some(reason) = self.wants_home.take()
-        {
-            self.begin_homeward(None, reason)?;
+            return self.do_what_waited();
         }
         Ok(())
     }

@@ -62,6 +62,12 @@ impl Away {
     pub(super) fn continued(&mut self) -> Result<()> {
         self.stopped = false;
         self.tell(ToGuest::Continue);
+        self.do_what_waited()
+    }
+
+    /// Does what had to wait for the end of a stop, or of a freeze of its group. If the other of these lasts
+    /// on, it waits on.
+    pub(super) fn do_what_waited(&mut self) -> Result<()> {
         if std::mem::take(&mut self.home_waits) {
             self.completed()?;
         }
