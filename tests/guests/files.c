@@ -277,6 +277,8 @@ static void command(const char *line)
         slots[slot].base[one * PAGE] = byte;
     else if (sscanf(line, " drop %d %ld %ld", &slot, &one, &two) == 3)
         need(madvise(slots[slot].base + one * PAGE, two * PAGE, MADV_DONTNEED) == 0, "madvise");
+    else if (sscanf(line, " protect %d %ld", &slot, &one) == 2)
+        need(mprotect(slots[slot].base + one * PAGE, PAGE, PROT_READ) == 0, "mprotect");
     else if (sscanf(line, " unmap %d %ld %ld", &slot, &one, &two) == 3)
         need(munmap(slots[slot].base + one * PAGE, two * PAGE) == 0, "munmap");
     else if (sscanf(line, " copy %15s %ld %c", word, &one, &byte) == 3)

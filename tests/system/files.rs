@@ -12,6 +12,7 @@ use whim_system_tests::{Case, Cluster, Result, Talk, ensure, guest};
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::in_lab("files::shapes", 3, shapes),
+        Case::in_lab("files::parts", 3, parts),
         Case::in_lab("files::own_writes", 3, own_writes),
         Case::in_lab("files::lengths", 3, lengths),
         Case::in_lab("files::writes_of_others", 3, writes_of_others),
@@ -113,6 +114,22 @@ fn shapes(cluster: &Cluster) -> Result<()> {
         ),
         ("n3", Say("map 0 8 0; unmap 0 2 1; move 0 9 1 0")),
         ("n3", Say("move 0 8 9 0; move 0 4 4 0; move 0 4 5 1")),
+        ("home", Say("show")),
+    ];
+    same(cluster, &steps)
+}
+
+/// A part with another protection is a mapping of its own to the kernel, and none to home.
+fn parts(cluster: &Cluster) -> Result<()> {
+    let steps = [
+        ("n1", Say("map 0 16 0; protect 0 12")),
+        ("n2", Say("protect 0 4; show")),
+        (
+            "n2",
+            Say("map 1 16 0; protect 1 3; protect 1 9; copy pwrite 5 A"),
+        ),
+        ("n2", Say("copy pwrite 8 B; put 1 7 X; copy pwrite 10 C")),
+        ("n3", Say("map 2 16 0; protect 2 0; show; copy write 2 D")),
         ("home", Say("show")),
     ];
     same(cluster, &steps)

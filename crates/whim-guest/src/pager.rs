@@ -584,6 +584,8 @@ impl Pager {
                 errno,
             })?;
         match placed {
+            // Trap: pages-across-two-mappings
+            Placed::Gone if bytes.len() > 4096 => self.copy(address, &bytes[..4096]),
             Placed::Whole | Placed::Gone => Ok((bytes.len(), false)),
             Placed::UntilPresent(count) => {
                 let count = usize::try_from(count).unwrap_or(0);
