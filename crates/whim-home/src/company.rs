@@ -31,7 +31,8 @@ impl Company {
     /// The host breaks the protocol.
     pub(crate) fn keep(&mut self) -> Result<(), ChannelError> {
         let frozen = (!self.connections.told_frozen).then_some(ToGuest::Frozen { frozen: true });
-        let beat = self.beaten.elapsed() >= self.every;
+        let calls = &self.connections.calls;
+        let beat = self.beaten.elapsed() >= self.every && calls.is_connected();
         let beat = beat.then(|| ToGuest::Heartbeat { clocks: clocks() });
         for message in frozen.into_iter().chain(beat) {
             let queued = self.connections.queue(&message, &[]);

@@ -139,6 +139,8 @@ pub struct Deputy {
     /// The thread that has been made last.
     cloned: Option<Tid>,
     freezers: Freezers,
+    /// How long our waits met a frozen group.
+    held: Duration,
     /// The host that is to hear of us while we wait for a thread.
     company: Option<Box<Company>>,
 }
@@ -195,6 +197,7 @@ impl Deputy {
             born: HashMap::new(),
             cloned: None,
             freezers: Freezers::of(pid),
+            held: Duration::ZERO,
             company: None,
         })
     }

@@ -46,6 +46,9 @@ pub enum Event {
     Whole,
     /// We did not listen for this long.
     Stalled { duration: Duration },
+    /// For this long somebody kept home itself from working, by freezing the control group of its half. That
+    /// is no fault of the host's, and nothing that a host can bring about.
+    Held { duration: Duration },
     /// Time passes.
     Tick,
 }
@@ -116,6 +119,10 @@ impl Recall {
                 self.is_removed = false;
             }
             Event::Stalled { duration } => self.stalled(now, duration),
+            Event::Held { .. } if self.is_removed => {}
+            Event::Held { duration } => {
+                self.since = self.since.map(|since| (since + duration).min(now));
+            }
             Event::Tick => return self.tick(now),
         }
         None
@@ -286,6 +293,19 @@ mod tests {
         let mut recall = Recall::new(Some(LEASE));
         recall.handle(at(0), Event::Removed);
         recall.handle(at(2000), Event::Stalled { duration: at(2000) });
+        assert!(recall.handle(at(3001), Event::Tick).is_some());
+    }
+
+    #[test]
+    fn what_holds_home_itself_is_excused_however_long() {
+        let mut recall = called();
+        let duration = at(60_000);
+        recall.handle(at(61_000), Event::Held { duration });
+        assert_eq!(recall.handle(at(63_000), Event::Tick), None);
+        assert!(recall.handle(at(63_001), Event::Tick).is_some());
+        let mut recall = Recall::new(Some(LEASE));
+        recall.handle(at(0), Event::Removed);
+        recall.handle(at(3001), Event::Held { duration });
         assert!(recall.handle(at(3001), Event::Tick).is_some());
     }
 

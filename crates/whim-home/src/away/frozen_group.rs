@@ -12,6 +12,7 @@ use anyhow::Result;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use whim_journey::message::ToGuest;
+use whim_journey::recall::Event as RecallEvent;
 use whim_sys::freezer::sentence;
 
 /// How often the deputy's groups are looked at.
@@ -43,6 +44,10 @@ impl Away {
         let done = work(self);
         let company = self.server.deputy.part();
         self.connections.give_back(company);
+        let duration = self.server.deputy.take_held();
+        if !duration.is_zero() {
+            self.recall(RecallEvent::Held { duration });
+        }
         done
     }
 

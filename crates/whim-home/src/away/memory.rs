@@ -57,6 +57,7 @@ impl Away {
         let Some(Transition::Homeward(homeward)) = self.transition.take() else {
             return Ok(());
         };
+        let was_frozen = homeward.frozen().is_some();
         match homeward.frozen() {
             Some(group) => {
                 let lack = sentence_of(group);
@@ -72,6 +73,10 @@ impl Away {
         self.say_unsaid()?;
         self.connections.queue(&ToGuest::Resume, &[])?;
         self.release_held();
+        // A freeze may be over before we have looked for it.
+        if was_frozen && !self.stands_still()? {
+            self.do_what_waited()?;
+        }
         Ok(())
     }
 

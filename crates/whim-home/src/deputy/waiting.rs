@@ -58,17 +58,24 @@ impl Deputy {
             waiting.looked = Instant::now();
             return Ok(waiting.begun.elapsed() > limit);
         }
-        waiting.begun = Instant::now();
+        let begun = Instant::now();
+        waiting.begun = begun;
         if let Some(company) = &mut self.company {
             company.keep()?;
         }
         std::thread::sleep(FROZEN_SLEEP);
+        self.held += begun.elapsed();
         Ok(false)
     }
 
     /// Who is to be kept company while a thread is waited for.
     pub(crate) fn accompany(&mut self, company: Box<Company>) {
         self.company = Some(company);
+    }
+
+    /// For how long our waits met a frozen group since this was asked last.
+    pub(crate) fn take_held(&mut self) -> Duration {
+        std::mem::take(&mut self.held)
     }
 
     /// Ends [`accompany`](Self::accompany).
