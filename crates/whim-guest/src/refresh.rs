@@ -48,6 +48,16 @@ impl Suspects {
             end: self.start + self.pages.len() as u64 * PAGE_SIZE,
         }
     }
+
+    /// Each page for itself.
+    fn single(self) -> impl Iterator<Item = Self> {
+        let starts = (self.start..).step_by(4096);
+        let alone = |(start, page)| Self {
+            start,
+            pages: vec![page],
+        };
+        starts.zip(self.pages).map(alone)
+    }
 }
 
 impl Guest {
@@ -196,19 +206,26 @@ impl Guest {
 
     /// Has a stopped thread drop what is stale. Afterwards its registers are as before.
     pub(crate) fn drop_stale(&mut self, stopped: Stopped) -> Result<Stopped, GuestError> {
-        let suspects = self.suspects();
+        let mut runs = self.suspects();
         self.stale.clear();
         let mut stopped = stopped;
-        for run in &suspects {
+        while let Some(run) = runs.pop() {
             let range = run.range();
             // A page that is missing, although it came once, comes now: it could not be protected.
-            let _ = self.unwritten(run);
+            let _ = self.unwritten(&run);
             // Trap: a-write-while-pages-are-dropped
             if let Err(errno) = self.shared.uffd.protect(range.start, range.len(), true) {
-                tracing::warn!(start = range.start, %errno, "pages of a changed file stay");
+                // A part of them may be protected.
+                self.release(range);
+                if run.pages.len() > 1 {
+                    // Linux before 6.3 protects within one mapping only; or a part has just been unmapped.
+                    runs.extend(run.single());
+                } else {
+                    tracing::warn!(start = range.start, %errno, "a page of a changed file stays");
+                }
                 continue;
             }
-            let dropped = self.unwritten(run);
+            let dropped = self.unwritten(&run);
             // What comes in the middle would be noted as here, and be dropped.
             let shared = Arc::clone(&self.shared);
             let placing = shared.hold_placing();

@@ -23,17 +23,14 @@ impl Guest {
             start: address,
             end: address.saturating_add(old.next_multiple_of(PAGE_SIZE)),
         };
-        let (pieces, released) = {
-            let mut table = self.shared.table();
-            let pieces: Vec<Piece> = table.overlapping(range).collect();
-            (pieces, table.take_released(RELEASED_MAX))
-        };
+        let pieces: Vec<Piece> = self.shared.table().overlapping(range).collect();
         let (Some(first), Some(last), true) = (pieces.first(), pieces.last(), fill(range, &pieces))
         else {
             // Home's mapping does not go on as far as that.
             return self.respond(host_tid, Response::Result(-i64::from(libc::EFAULT)));
         };
         if let Some((tid, sequence)) = self.waits(host_tid, Kind::RemapFile) {
+            let released = self.shared.table().take_released(RELEASED_MAX);
             self.say(ToHome::RemapFile {
                 tid,
                 sequence,

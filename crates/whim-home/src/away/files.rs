@@ -8,6 +8,7 @@ use super::Away;
 use crate::moving::Transition;
 use anyhow::Result;
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use whim_image::maps::{self, MapEntry};
@@ -87,7 +88,8 @@ impl Away {
         }
         // What others write again and again must not keep the guest from its work. A guest that is about to
         // leave still gets results.
-        let due = !self.leaves() && self.until_said().is_zero();
+        let may_wait = self.leaves() || self.connections.calls.is_full();
+        let due = !may_wait && self.until_said().is_zero();
         if self.unsaid.is_empty() || (self.server.outgoing.is_empty() && !due) {
             return Ok(());
         }
@@ -128,8 +130,8 @@ impl Away {
     }
 }
 
-/// Ways to a mapped file: the mapping itself, which takes a right that most users lack, its name as we
-/// and as the process see it, or a descriptor that the process has of it.
+/// Ways to a mapped file: the mapping itself, which takes a right that most users lack, its name as the
+/// process and as we see it, or a descriptor that the process has of it.
 fn paths(pid: i32, entry: &MapEntry) -> impl Iterator<Item = PathBuf> + use<> {
     let range = entry.range;
     let exact = format!("/proc/{pid}/map_files/{:x}-{:x}", range.start, range.end);
@@ -137,15 +139,17 @@ fn paths(pid: i32, entry: &MapEntry) -> impl Iterator<Item = PathBuf> + use<> {
     let name = named.then(|| PathBuf::from(&entry.name));
     let inside = named.then(|| PathBuf::from(format!("/proc/{pid}/root{}", entry.name)));
     let inode = entry.inode;
+    // A name may be that of another file, as we see it, or since it was mapped.
+    let is_it =
+        move |path: &PathBuf| std::fs::metadata(path).is_ok_and(|about| about.ino() == inode);
     let open = move || {
-        use std::os::unix::fs::MetadataExt;
         let open = std::fs::read_dir(format!("/proc/{pid}/fd"));
         let open = open.into_iter().flatten().flatten().map(|one| one.path());
-        open.filter(move |path| std::fs::metadata(path).is_ok_and(|about| about.ino() == inode))
+        open.filter(is_it)
     };
     let open = (!named).then(open).into_iter().flatten();
     std::iter::once(PathBuf::from(exact))
-        .chain(name)
-        .chain(inside)
+        .chain(inside.filter(is_it))
+        .chain(name.filter(is_it))
         .chain(open)
 }
