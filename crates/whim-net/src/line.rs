@@ -416,7 +416,11 @@ impl Line {
     /// Takes in what has come, sends what is queued, and makes a lost connection again. For an owner that has
     /// something else to do: what is wrong with the line is reported by the next [`Line::flush`].
     pub(crate) fn keep(&mut self) {
-        let kept = self.receive().map(drop).and_then(|()| self.tick());
+        let mut kept = self.receive().map(drop);
+        // As long as nothing is read, the other side's silence means nothing.
+        if self.ready_bytes < READY_MAX {
+            kept = kept.and_then(|()| self.tick());
+        }
         if let Err(error) = kept.and_then(|()| self.flush().map(drop)) {
             self.failed.get_or_insert(error);
         }
