@@ -9,6 +9,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::in_lab("threads::made_away", 2, made_away),
         Case::in_lab("threads::names_in_a_move", 3, names),
+        Case::in_lab("threads::numbers_again", 2, numbers_again),
     ]
 }
 
@@ -34,6 +35,18 @@ fn made_away(cluster: &Cluster) -> Result<()> {
         crowd.succeed()?;
     }
     Ok(())
+}
+
+/// A new thread may have the number of one that has ended.
+fn numbers_again(cluster: &Cluster) -> Result<()> {
+    let program = guest::c("again")?.display().to_string();
+    let (mut talk, pid) = Talk::run(cluster, &[], &[program.as_str()])?;
+    cluster.move_to(pid, "n2")?;
+    talk.say("go")?;
+    ensure!(talk.line()? == "again", "{:?}", talk.said);
+    cluster.move_to(pid, "home")?;
+    talk.say("end")?;
+    talk.succeed()
 }
 
 /// A name that a thread gives itself in the moment of a move is its name where it arrives. Home is far

@@ -503,16 +503,18 @@ impl Deputy {
                 Ok(None) | Err(ptrace::TraceError::Died) => return Ok(()),
                 Err(error) => return Err(error.into()),
             };
-            let Some(&slot) = self.slots.get(&tid) else {
-                if let Status::Stopped(stop) = status {
+            let slot = self.slots.get(&tid).copied();
+            match (slot, status) {
+                // A number comes round again when its thread is gone.
+                (Some(slot), Status::Stopped(stop)) if !self.is_gone(slot) => {
+                    self.stopped(slot, stop)?;
+                }
+                (_, Status::Stopped(stop)) => {
                     // Trap: a-new-thread-stops-first
                     self.born.insert(tid, stop);
                 }
-                continue;
-            };
-            match status {
-                Status::Stopped(stop) => self.stopped(slot, stop)?,
-                ended => self.ended(slot, ended),
+                (Some(slot), ended) => self.ended(slot, ended),
+                (None, _) => {}
             }
         }
     }

@@ -52,8 +52,13 @@ impl Deputy {
             self.threads.push(thread);
         } else {
             let before = std::mem::replace(&mut self.threads[place], thread);
-            self.slots.remove(&before.tid);
-            self.slots_by_own.remove(&before.own);
+            // The numbers of the thread that was there may be another thread's by now.
+            if self.slots.get(&before.tid) == Some(&place) {
+                self.slots.remove(&before.tid);
+            }
+            if self.slots_by_own.get(&before.own) == Some(&place) {
+                self.slots_by_own.remove(&before.own);
+            }
         }
         self.slots.insert(tid, place);
         self.slots_by_own.insert(own, place);
