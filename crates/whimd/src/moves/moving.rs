@@ -1,7 +1,7 @@
 //! Moves of this node's own processes: `migrate`, `bring`, `go`.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use whim_control::protocol::{Answer, RunOptions};
 use whim_journey::cause::Cause;
 use whim_journey::job::{Command, Event, MoveReport, Phase, State};
@@ -30,6 +30,9 @@ use crate::settings::socket_in;
 
 /// Freezes longer than this are announced, in seconds.
 const LONG_FREEZE: f64 = 1.0;
+/// A home supervisor that listens no more ends within this time, and how often that is looked at.
+const ENDS_WITHIN: Duration = Duration::from_secs(1);
+const ENDS_LOOK: Duration = Duration::from_millis(5);
 
 fn target(moves: &Moves, caller: &Caller, process: Arc<Process>) -> Result<Target, MoveError> {
     let credentials = process.movable_by(caller)?;
@@ -455,10 +458,36 @@ async fn bring_for(
     let attempt = attempt.inspect_err(|error| count_refusal(moves.ground().metrics(), error))?;
     held(true);
     let result = home(moves, journey, hold, &attempt).await;
+    if let Err(error) = &result
+        && error.is_silence()
+        && is_home_after_all(moves, journey).await
+    {
+        // It had come by itself, and its supervisor was about to end.
+        return Ok(None);
+    }
     if result.is_err() {
         held(found.candidate.held);
     }
     result.map(Some)
+}
+
+/// Whether the process of a supervisor that is ending turns out to be at home. How a journey ended is known
+/// once its supervisor is gone altogether.
+async fn is_home_after_all(moves: &Moves, journey: &Journey) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < ENDS_WITHIN {
+        let end = {
+            let journeys = moves.journeys();
+            let now = journeys.by_id.get(&journey.about.journey);
+            now.map(|journey| journey.about.end.clone())
+        };
+        match end {
+            Some(None) => tokio::time::sleep(ENDS_LOOK).await,
+            Some(Some(end)) => return end.at_home,
+            None => return false,
+        }
+    }
+    false
 }
 
 /// Brings a process home although its user has not asked for it.
