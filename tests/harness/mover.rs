@@ -246,8 +246,9 @@ fn choose(
     Some((row.clone(), random.pick(&targets)?.clone()))
 }
 
-/// The reason with each number as `#`, so that equal reasons are counted together.
-fn without_numbers(text: &str) -> String {
+/// The text with each number as `#`, so that equal reasons are equal.
+#[must_use]
+pub fn without_numbers(text: &str) -> String {
     let mut out = String::new();
     for character in text.chars() {
         if !character.is_ascii_digit() {

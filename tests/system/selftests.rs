@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use whim_system_tests::mover::without_numbers;
 use whim_system_tests::mover::{self, Moves, Plan};
 use whim_system_tests::random::Random;
 use whim_system_tests::{Case, Cluster, Context, Result, Setting, Talk, anyhow, guest};
@@ -360,5 +361,5 @@ fn note(account: &mut Account, moves: &Moves) {
 fn result_of(line: &str) -> Option<String> {
     let line = line.trim_start_matches(['#', ' ']);
     let is_result = line.starts_with("ok ") || line.starts_with("not ok ");
-    is_result.then(|| suites::without_numbers(line.trim_end()))
+    is_result.then(|| without_numbers(line.trim_end()))
 }

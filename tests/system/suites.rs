@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use whim_system_tests::cluster::Moved;
+use whim_system_tests::mover::without_numbers;
 use whim_system_tests::process::succeed;
 use whim_system_tests::{Cluster, Result, bail, ensure};
 
@@ -359,19 +360,6 @@ fn without_places(text: &str) -> String {
         _ => word.to_owned(),
     };
     text.split(' ').map(word).collect::<Vec<_>>().join(" ")
-}
-
-/// The text with `#` for each number, so that equal reasons are equal.
-pub(crate) fn without_numbers(text: &str) -> String {
-    let mut out = String::new();
-    for character in text.chars() {
-        if !character.is_ascii_digit() {
-            out.push(character);
-        } else if !out.ends_with('#') {
-            out.push('#');
-        }
-    }
-    out
 }
 
 /// The kernel and the day, for the head of a document.

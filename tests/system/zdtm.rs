@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use whim_system_tests::mover::without_numbers;
 use whim_system_tests::process::eventually;
 use whim_system_tests::{Case, Cluster, Context, Result, Talk, guest};
 
@@ -390,5 +391,5 @@ fn what_failed(directory: &Path, said: &str) -> String {
     } else {
         failures.join(" ")
     };
-    shortened(&suites::without_numbers(&text))
+    shortened(&without_numbers(&text))
 }

@@ -108,12 +108,6 @@ impl Original {
             locks_future,
         }
     }
-
-    /// How much there is to be done, in mappings and threads.
-    #[must_use]
-    pub fn pieces(&self) -> usize {
-        self.mappings.len() + self.guards.len() + self.threads.len()
-    }
 }
 
 /// Turns the frozen original into a serving deputy. If its control group is frozen meanwhile, that is waited
