@@ -11,6 +11,7 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use whim_model::CpuTime;
 use whim_model::Syscall;
+use whim_sys::kernel_file;
 
 const SECOND: u64 = 1_000_000_000;
 /// Length of the ticks in which /proc counts, in nanoseconds (USER_HZ is 100 everywhere).
@@ -38,7 +39,7 @@ impl Since {
 
 /// User and system time as the named file of /proc gives them.
 fn ticks(path: &str) -> CpuTime {
-    let bytes = std::fs::read(path).unwrap_or_default();
+    let bytes = kernel_file::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     // The name in parentheses may hold any bytes; fields 14 and 15 of proc(5) follow it.
     let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields);
@@ -74,7 +75,7 @@ pub(crate) fn of_thread(process: i32, thread: i32) -> CpuTime {
     let mut time = ticks(&format!("{directory}/stat"));
     // We may not read the CPU clock of another process's thread. This is its value when the thread
     // last left a CPU. That is exact for a thread that waits, as the thread that asks does.
-    let text = std::fs::read_to_string(format!("{directory}/schedstat")).unwrap_or_default();
+    let text = kernel_file::read_text(format!("{directory}/schedstat")).unwrap_or_default();
     let exact = text.split_whitespace().next();
     if let Some(exact) = exact.and_then(|exact| exact.parse().ok()) {
         time.total_ns = exact;

@@ -119,8 +119,6 @@ struct Taken {
     encoded: Vec<u8>,
     locks_future: bool,
     continuations: Vec<Continuation>,
-    /// The pages that travel, and whether those that are zero need not.
-    runs: Vec<(pagemap::Run, bool)>,
 }
 
 /// Memory of the original, from which the shapes of calls in flight are read.
@@ -212,9 +210,9 @@ impl Outward<'_> {
         crash::point("before-freeze");
         self.phase(Phase::Freeze);
         let frozen_at = Instant::now();
-        let threads = taken.threads;
+        let (threads, of) = (taken.threads, (self.pid, taken.freezers));
         let mut frozen =
-            connections.meanwhile(pieces, || Seized::freeze(threads, self.pid, self.holding))?;
+            connections.meanwhile(pieces, || Seized::freeze(threads, of, self.holding))?;
         // On an error the process is let go as it is, because nothing may be made in a process that is not
         // ours.
         self.subject.check()?;
@@ -325,10 +323,11 @@ impl Outward<'_> {
             encoded,
             locks_future,
             continuations,
-            runs,
         } = taken;
         self.phase(Phase::Transfer);
         connections.send_encoded(&encoded, STALL_MAX)?;
+        // The host begins to build meanwhile.
+        let runs = connections.meanwhile(pieces, || self.runs(&image))?;
         let (bytes, pages) = self.send_pages(runs, connections)?;
         crash::point("pages-sent");
         connections.send(&ToGuest::Complete { clocks: clocks() }, STALL_MAX)?;
@@ -387,14 +386,12 @@ impl Outward<'_> {
                 continuation(call, &context, &memory)
             })
             .collect();
-        let runs = self.runs(&image)?;
         let encoded = message::encode(&image).map_err(ConnectionError::from)?;
         Ok(Taken {
             image,
             encoded,
             locks_future: captured.locks_future,
             continuations,
-            runs,
         })
     }
 
@@ -407,22 +404,14 @@ impl Outward<'_> {
             }
         };
         let scanner = pagemap::Pagemap::open(self.pid).map_err(unreadable(0))?;
-        let mut runs = Vec::new();
-        for mapping in &image.mappings {
-            if matches!(mapping.backing, Backing::Kernel { .. }) {
-                continue;
-            }
-            pulse::advance();
-            let elide = mapping.backing == Backing::Anonymous;
-            let found = scanner
-                .runs(mapping.start, mapping.end)
-                .map_err(unreadable(mapping.start))?;
-            let private = found
-                .into_iter()
-                .filter(|run| run.kind == pagemap::Kind::Private);
-            runs.extend(private.map(|run| (run, elide)));
-        }
-        Ok(runs)
+        let mappings = image.mappings.iter();
+        let travel = mappings.filter(|one| !matches!(one.backing, Backing::Kernel { .. }));
+        let travel: Vec<&Mapping> = travel.collect();
+        let ranges: Vec<(u64, u64)> = travel.iter().map(|one| (one.start, one.end)).collect();
+        let runs = scanner.runs_of(&ranges).map_err(unreadable(0))?.into_iter();
+        let private = runs.filter(|(_, run)| run.kind == pagemap::Kind::Private);
+        let elide = |index: usize| travel[index].backing == Backing::Anonymous;
+        Ok(private.map(|(index, run)| (run, elide(index))).collect())
     }
 
     /// Goes from the journal's entry to the guest's start. In between it is in doubt which of the two runs.

@@ -23,6 +23,7 @@ use whim_image::freeze_attend::Attended;
 use whim_image::stay::SharedFile;
 use whim_journey::message::ToHome;
 use whim_sys::credentials::{self, Capability, CredentialError};
+use whim_sys::freezer::Freezers;
 use whim_sys::opened;
 use whim_sys::watched::{FileId, WatchError, WatchedFiles};
 
@@ -60,6 +61,8 @@ pub(crate) enum Threads {
 pub(crate) struct Seized {
     pub threads: Threads,
     pub files: WatchedFiles,
+    /// Its control groups are found out while it runs.
+    pub freezers: Freezers,
     pub reserve: Reserve,
 }
 
@@ -88,9 +91,12 @@ pub(crate) fn seize(pid: i32, holding: &Holding) -> Result<Seized, OutwardError>
     }
     let count = std::fs::read_dir(format!("/proc/{pid}/task"));
     let reserve = Reserve::take(count.map_or(1, Iterator::count))?;
+    let mut freezers = Freezers::of(pid);
+    let _ = freezers.frozen();
     Ok(Seized {
         threads,
         files,
+        freezers,
         reserve,
     })
 }
@@ -220,14 +226,14 @@ impl Seized {
     /// [`FreezeError`]
     pub(crate) fn freeze(
         threads: Threads,
-        pid: i32,
+        (pid, freezers): (i32, Freezers),
         holding: &mut Holding,
     ) -> Result<Frozen, FreezeError> {
         let limits = FreezeLimits::default();
         match threads {
-            Threads::Attended(attended) => attended.freeze(&limits),
+            Threads::Attended(attended) => attended.freeze(&limits, freezers),
             Threads::Held => {
-                let frozen = freeze_again(pid, &limits, holding.take())?;
+                let frozen = freeze_again(pid, &limits, holding.take(), freezers)?;
                 // No exec is reported to us here. On an error the process is let go as it is.
                 if opened::is_outdated(pid) {
                     return Err(FreezeError::Replaced(pid));

@@ -13,7 +13,6 @@ use crate::stay::StayReason;
 use crate::vdso::{self, VdsoError};
 use nix::errno::Errno;
 use nix::time::{ClockId, clock_gettime};
-use std::fs;
 use std::io;
 use thiserror::Error;
 use whim_model::Syscall;
@@ -22,6 +21,7 @@ use whim_model::{
     MemoryLayout, ProcessImage, Protection, QueuedSignal, Range, Registers, ResourceLimit,
     RseqRegistration, SignalAction, ThreadImage, ThreadSettings,
 };
+use whim_sys::kernel_file;
 use whim_sys::ptrace::{RawSigInfo, TraceError};
 use whim_sys::{cpu, foreign, pulse};
 
@@ -633,7 +633,7 @@ fn mappings(
 }
 
 fn read_bytes(what: &'static str, pid: i32, file: &str) -> Result<Vec<u8>, CaptureError> {
-    fs::read(format!("/proc/{pid}/{file}")).map_err(|source| CaptureError::Unreadable {
+    kernel_file::read(format!("/proc/{pid}/{file}")).map_err(|source| CaptureError::Unreadable {
         what,
         pid,
         source,

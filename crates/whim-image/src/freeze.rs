@@ -24,6 +24,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_model::Registers;
+use whim_sys::freezer::Freezers;
 use whim_sys::process_vm::MemFile;
 use whim_sys::ptrace::{Options, Polled, Running, Stop, Stopped, Tid, TraceError, Waited};
 use whim_sys::pulse;
@@ -233,11 +234,11 @@ struct Pending {
 /// [`FreezeError`]; the process then runs on as before. After [`FreezeError::Busy`] the calling
 /// thread must end (see the module's text).
 pub fn freeze(pid: i32, limits: &FreezeLimits) -> Result<Frozen, FreezeError> {
-    freeze_again(pid, limits, Vec::new())
+    freeze_again(pid, limits, Vec::new(), Freezers::of(pid))
 }
 
 /// As [`freeze`], for a process of which this OS thread still holds some threads after an earlier
-/// release.
+/// release. `freezers` are the process's; if they were looked at before, the freeze takes less time.
 ///
 /// # Errors
 /// As [`freeze`]; threads that were held are then let go or end with the calling thread.
@@ -245,9 +246,10 @@ pub fn freeze_again(
     pid: i32,
     limits: &FreezeLimits,
     held: Vec<Held>,
+    freezers: Freezers,
 ) -> Result<Frozen, FreezeError> {
     let ours = !held.is_empty();
-    begin(pid, limits, (held, None), ours)
+    begin((pid, freezers), limits, (held, None), ours)
 }
 
 /// As [`freeze`], for a process that this OS thread traces already.
@@ -257,13 +259,14 @@ pub fn freeze_again(
 pub(crate) fn freeze_attended(
     attended: Attended,
     limits: &FreezeLimits,
+    freezers: Freezers,
 ) -> Result<Frozen, FreezeError> {
-    let pid = attended.pid();
-    begin(pid, limits, (Vec::new(), Some(attended)), true)
+    let of = (attended.pid(), freezers);
+    begin(of, limits, (Vec::new(), Some(attended)), true)
 }
 
 fn begin(
-    pid: i32,
+    (pid, freezers): (i32, Freezers),
     limits: &FreezeLimits,
     (held, attended): (Vec<Held>, Option<Attended>),
     ours: bool,
@@ -274,9 +277,7 @@ fn begin(
         io::ErrorKind::PermissionDenied => FreezeError::NotPermitted(pid),
         _ => unreadable(pid, error),
     })?;
-    // Where its groups are is found out while it runs.
-    let mut groups = Groups::of(pid, false);
-    groups.prepare();
+    let groups = Groups::new(pid, freezers, false);
     let began = Instant::now();
     let mut frozen = Frozen {
         pid,

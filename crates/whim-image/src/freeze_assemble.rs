@@ -7,6 +7,7 @@ use crate::freeze_observe::Status;
 use std::collections::HashMap;
 use std::time::Instant;
 use whim_model::Syscall;
+use whim_sys::freezer::Freezers;
 use whim_sys::process_vm::MemFile;
 use whim_sys::ptrace::{Options, Stopped, Tid};
 
@@ -101,7 +102,7 @@ impl Frozen {
             began: Instant::now(),
             attended: None,
             // There is no way back.
-            groups: Groups::of(pid, true),
+            groups: Groups::new(pid, Freezers::of(pid), true),
         })
     }
 }

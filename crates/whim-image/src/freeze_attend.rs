@@ -9,6 +9,7 @@ use crate::freeze::{self, FreezeError, FreezeLimits, Frozen};
 use crate::freeze_observe::Status as ThreadStatus;
 use std::collections::BTreeSet;
 use std::path::Path;
+use whim_sys::freezer::Freezers;
 use whim_sys::ptrace::{Options, Running, Status, Stop, Stopped, Tid, TraceError, wait_any_gently};
 
 /// All threads of a running process, traced by this OS thread. [`Attended::poll`] must be called
@@ -159,16 +160,20 @@ impl Attended {
         self.threads.contains(&tid)
     }
 
-    /// Stops all threads, as [`freeze::freeze`] does.
+    /// Stops all threads, as [`freeze::freeze_again`] does.
     ///
     /// # Errors
-    /// As [`freeze::freeze`].
-    pub fn freeze(mut self, limits: &FreezeLimits) -> Result<Frozen, FreezeError> {
+    /// As [`freeze::freeze_again`].
+    pub fn freeze(
+        mut self,
+        limits: &FreezeLimits,
+        freezers: Freezers,
+    ) -> Result<Frozen, FreezeError> {
         self.poll()?;
         if !self.stopped.is_empty() {
             return Err(FreezeError::JobStopped(self.pid));
         }
-        freeze::freeze_attended(self, limits)
+        freeze::freeze_attended(self, limits, freezers)
     }
 
     #[must_use]

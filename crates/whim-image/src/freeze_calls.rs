@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use whim_calls::{AtStop, Buffer, End, Limit, Time, Transfer, at_stop, relative_time, transfer};
 use whim_model::{Range, Registers, Syscall};
 use whim_sys::foreign;
+use whim_sys::kernel_file;
 use whim_sys::process_vm::{self, MemFile};
 
 pub const EINTR: i64 = -4;
@@ -370,7 +371,7 @@ fn is_blocking_transfer(ids: (i32, i32), fd: u64, kind: End) -> bool {
 fn is_non_blocking(ids: (i32, i32), fd: u64) -> bool {
     let (pid, tid) = ids;
     let fd = fd & 0xffff_ffff;
-    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/fdinfo/{fd}"));
+    let text = kernel_file::read_text(format!("/proc/{pid}/task/{tid}/fdinfo/{fd}"));
     let flags = text.ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
         u32::from_str_radix(line.trim(), 8).ok()

@@ -43,10 +43,10 @@ impl Waiting {
 }
 
 impl Groups {
-    pub(crate) fn of(pid: i32, outlasts: bool) -> Self {
+    pub(crate) fn new(pid: i32, freezers: Freezers, outlasts: bool) -> Self {
         Self {
             pid,
-            freezers: Freezers::of(pid),
+            freezers,
             outlasts,
         }
     }
@@ -63,11 +63,6 @@ impl Groups {
             Some(error) => Err(error),
             None => Ok(false),
         }
-    }
-
-    /// Finds out in which groups the process is, so that to look at them takes less time.
-    pub(crate) fn prepare(&mut self) {
-        let _ = self.freezers.frozen();
     }
 
     fn frozen(&mut self) -> Option<FreezeError> {

@@ -2,9 +2,10 @@
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
+use whim_sys::kernel_file;
 
 /// The state of a thread before it was interrupted; empty if its call needs no times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,7 +53,7 @@ struct Asleep {
 /// Number of the system call in which a thread sleeps; `None` while it computes.
 #[must_use]
 pub fn sleeping_in(pid: i32, tid: i32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
+    let text = kernel_file::read_text(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
     text.split(' ').next()?.parse().ok()
 }
 
@@ -195,7 +196,7 @@ pub(crate) fn is_runnable(pid: i32, tid: i32) -> bool {
 /// Reads a file of a thread in /proc. The file may hold the thread's name, which may be any bytes,
 /// so it need not be UTF-8.
 pub(crate) fn text(path: &str) -> std::io::Result<String> {
-    Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
+    Ok(String::from_utf8_lossy(&kernel_file::read(path)?).into_owned())
 }
 
 fn state_and_cpu(pid: i32, tid: i32) -> Option<(char, usize)> {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use thiserror::Error;
 use whim_model::{Backing, Mapping, MappingFlags, PAGE_SIZE, Protection, Range};
+use whim_sys::kernel_file;
 use whim_sys::pagemap::Pagemap;
 
 /// Mappings that we carry at most; the kernel's default limit (vm.max_map_count) is 65,530.
@@ -99,7 +100,7 @@ pub fn count(pid: i32) -> Result<usize, MapsError> {
 /// its travel takes.
 #[must_use]
 pub fn allowed() -> usize {
-    let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
+    let text = kernel_file::read_text("/proc/sys/vm/max_map_count").unwrap_or_default();
     let limit = text.trim().parse().unwrap_or(MAPPINGS_MAX);
     limit.saturating_sub(SPARE).min(MAPPINGS_MAX)
 }
@@ -263,18 +264,15 @@ pub fn guards(pid: i32, mappings: &[Mapping]) -> io::Result<Vec<Range>> {
         // fails, and the process stays.
         return Ok(Vec::new());
     }
-    let mut found = Vec::new();
-    for mapping in mappings {
-        if matches!(mapping.backing, Backing::Kernel { .. }) {
-            continue;
-        }
-        let runs = pages.runs(mapping.start, mapping.end)?;
-        found.extend(runs.iter().map(|run| Range {
-            start: run.start,
-            end: run.end,
-        }));
-    }
-    Ok(found)
+    let own = mappings.iter();
+    let own = own.filter(|mapping| !matches!(mapping.backing, Backing::Kernel { .. }));
+    let own: Vec<(u64, u64)> = own.map(|mapping| (mapping.start, mapping.end)).collect();
+    let runs = pages.runs_of(&own)?.into_iter();
+    let guards = runs.map(|(_, run)| Range {
+        start: run.start,
+        end: run.end,
+    });
+    Ok(guards.collect())
 }
 
 /// The free ranges within `within`, ascending. `entries` ascend.

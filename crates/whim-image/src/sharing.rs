@@ -15,6 +15,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 use whim_sys::foreign::{self, Resource};
+use whim_sys::kernel_file;
 
 /// The id that was last given to a task, in our pid namespace.
 const LAST_ID: &str = "/proc/sys/kernel/ns_last_pid";
@@ -234,7 +235,7 @@ struct Extent {
 
 impl Extent {
     fn of(pid: i32) -> Option<Self> {
-        Self::parse(&fs::read_to_string(format!("/proc/{pid}/statm")).ok()?)
+        Self::parse(&kernel_file::read_text(format!("/proc/{pid}/statm")).ok()?)
     }
 
     /// Counts in pages: all, resident, shared, program text, 0, data and stack, 0.
@@ -269,7 +270,7 @@ impl Extent {
 }
 
 fn number(path: &str) -> Option<i32> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
+    kernel_file::read_text(path).ok()?.trim().parse().ok()
 }
 
 fn last_id() -> Option<i32> {

@@ -12,6 +12,7 @@ use whim_attempts::{Attempt, Party};
 use whim_image::freeze::{FreezeError, FreezeLimits};
 use whim_image::freeze_attend::Attended;
 use whim_image::freeze_observe::Status;
+use whim_sys::freezer::Freezers;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const THREADS_MAX: usize = 4096;
@@ -138,7 +139,9 @@ fn a_busy_process_goes_on_while_it_is_traced_and_after() {
             })
             .expect("traced");
             if freezes {
-                let frozen = attended.freeze(&FreezeLimits::default()).expect("stopped");
+                let frozen = attended
+                    .freeze(&FreezeLimits::default(), Freezers::of(pid))
+                    .expect("stopped");
                 assert!(frozen.threads().len() >= 2);
                 assert!(frozen.release().expect("let go").is_empty());
             }
@@ -225,7 +228,7 @@ fn job_control_works_on_a_traced_process() {
         })
         .expect("traced");
         let error = attended
-            .freeze(&FreezeLimits::default())
+            .freeze(&FreezeLimits::default(), Freezers::of(pid))
             .expect_err("a stopped job");
         assert!(
             matches!(error, FreezeError::JobStopped(of) if of == pid),

@@ -12,6 +12,7 @@ use whim_image::freeze::{FreezeError, FreezeLimits, Frozen, freeze_again};
 use whim_image::freeze_release::{Held, Progress};
 use whim_image::stay;
 use whim_model::Syscall;
+use whim_sys::freezer::Freezers;
 
 /// Seconds for which each case runs.
 const SECONDS: &str = "1.5";
@@ -81,7 +82,7 @@ fn freeze_until_end(guest: &Guest, random: &mut Random) -> u32 {
     let mut freezes = 0;
     loop {
         held = tend(held, Duration::from_micros(random.below(9000)));
-        let mut frozen = match freeze_again(guest.pid(), &limits, held) {
+        let mut frozen = match freeze_again(guest.pid(), &limits, held, Freezers::of(guest.pid())) {
             Ok(frozen) => frozen,
             Err(FreezeError::Gone(_)) => return freezes,
             Err(error) => panic!("{error}"),

@@ -1,6 +1,6 @@
 //! Control groups of both versions: in which groups a process is, and how much memory they leave it.
 
-use std::fs;
+use crate::kernel_file;
 use std::path::{Path, PathBuf};
 
 /// A limit beyond this stands for no limit, for which version 1 gives a number near 2^63.
@@ -33,8 +33,8 @@ pub enum Version {
 /// Groups of process `pid` (`self` for ours), where their file systems are mounted.
 #[must_use]
 pub fn of(pid: &str) -> Vec<CgroupMembership> {
-    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let groups = kernel_file::read_text(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let mounts = kernel_file::read_text("/proc/self/mountinfo").unwrap_or_default();
     parse(&groups, &mounts)
 }
 
@@ -91,7 +91,7 @@ fn mounted_at(line: &str, version: Version, wanted: &[&str], path: &str) -> Opti
 /// The number that a file holds; `None` for what is no number, such as `max`.
 #[must_use]
 pub fn number(path: &Path) -> Option<u64> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
+    kernel_file::read_text(path).ok()?.trim().parse().ok()
 }
 
 /// The group that leaves a process the least memory.
@@ -107,7 +107,7 @@ pub struct MemoryRoom {
 /// Cached pages of files count as free, and swap as memory.
 #[must_use]
 pub fn memory_room(pid: i32) -> MemoryRoom {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let text = kernel_file::read_text("/proc/meminfo").unwrap_or_default();
     let field = |name| value_of(&text, name).map_or(0, |kib| kib.saturating_mul(1024));
     let swap = field("SwapFree:");
     let mut room = MemoryRoom {
@@ -136,7 +136,7 @@ fn value_of(text: &str, name: &str) -> Option<u64> {
 }
 
 fn cached(group: &Path, names: [&str; 2]) -> u64 {
-    let text = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+    let text = kernel_file::read_text(group.join("memory.stat")).unwrap_or_default();
     names.iter().filter_map(|name| value_of(&text, name)).sum()
 }
 
@@ -178,6 +178,7 @@ fn room_of_one(group: &Path, swap: u64) -> Option<MemoryRoom> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     const MOUNTS: &str = "\
 30 24 0:26 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw

@@ -6,7 +6,7 @@
 //! processes are, which one of them in the midst of a disk's work puts off.
 
 use crate::cgroup::{self, Version};
-use std::fs;
+use crate::kernel_file;
 use std::path::{Path, PathBuf};
 
 /// The groups whose freeze would hold one process, as it was in them when it was last looked at.
@@ -33,7 +33,7 @@ impl Freezers {
     /// now; none as well if that cannot be seen from here.
     #[must_use]
     pub fn frozen(&mut self) -> Option<PathBuf> {
-        let now = fs::read_to_string(format!("/proc/{}/cgroup", self.pid)).unwrap_or_default();
+        let now = kernel_file::read_text(format!("/proc/{}/cgroup", self.pid)).unwrap_or_default();
         if now != self.membership {
             self.groups = groups_of(self.pid);
             self.membership = now;
@@ -91,6 +91,7 @@ fn is_frozen(version: Version, group: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::process::{Child, Command, Stdio};
 
     fn sleeper() -> Child {

@@ -10,6 +10,7 @@ pub mod foreign;
 pub mod freezer;
 pub mod heap;
 pub mod inherited;
+pub mod kernel_file;
 pub mod namespace;
 pub mod opened;
 pub mod ownership;

@@ -5,6 +5,7 @@
 //! and of its dumpability. It belongs to the address space that the process had when the file was
 //! opened, so it is of use only until the process executes another program.
 
+use crate::kernel_file;
 use nix::errno::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -91,7 +92,7 @@ pub fn text(pid: i32, name: &str) -> io::Result<Vec<u8>> {
         _ => None,
     });
     let Some(file) = kept else {
-        return std::fs::read(format!("/proc/{pid}/{name}"));
+        return kernel_file::read(format!("/proc/{pid}/{name}"));
     };
     let (mut bytes, mut piece) = (Vec::new(), vec![0; PIECE]);
     loop {

@@ -1,6 +1,7 @@
 //! Which pages of an address range exist, and what kind they are.
 
 use crate::process_vm::RemotePiece;
+use crate::pulse;
 use libc::{c_long, c_ulong};
 use nix::errno::Errno;
 use std::fs::File;
@@ -168,11 +169,39 @@ impl Pagemap {
         Ok(runs)
     }
 
-    /// As [`Self::runs`], appended to `runs`.
+    /// The same of many ranges, which ascend: each run with the index of its range. Where the kernel can scan,
+    /// a hundred ranges take one call.
     ///
     /// # Errors
     /// When the process is gone.
-    pub fn add_runs(&self, start: u64, end: u64, runs: &mut Vec<Run>) -> io::Result<()> {
+    pub fn runs_of(&self, ranges: &[(u64, u64)]) -> io::Result<Vec<(usize, Run)>> {
+        let mut found = Vec::new();
+        let (Some((start, _)), Some((_, end))) = (ranges.first(), ranges.last()) else {
+            return Ok(found);
+        };
+        if !self.scan {
+            for (index, (start, end)) in ranges.iter().enumerate() {
+                pulse::advance();
+                let runs = self.runs(*start, *end)?.into_iter();
+                found.extend(runs.map(|run| (index, run)));
+            }
+            return Ok(found);
+        }
+        let mut runs = Vec::new();
+        self.add_scanned(*start, *end, &mut runs)?;
+        for run in runs {
+            let first = ranges.partition_point(|(_, end)| *end <= run.start);
+            let over = ranges.iter().enumerate().skip(first);
+            let over = over.take_while(|(_, (start, _))| *start < run.end);
+            found.extend(over.map(|(index, (start, end))| {
+                let (start, end) = (run.start.max(*start), run.end.min(*end));
+                (index, Run { start, end, ..run })
+            }));
+        }
+        Ok(found)
+    }
+
+    fn add_runs(&self, start: u64, end: u64, runs: &mut Vec<Run>) -> io::Result<()> {
         if self.scan {
             self.add_scanned(start, end, runs)
         } else {
@@ -184,6 +213,7 @@ impl Pagemap {
         let mut regions = [Region::default(); BATCH];
         let mut at = start;
         while at < end {
+            pulse::advance();
             let (found, walked) = match self.scan_once(at, end, &mut regions) {
                 Err(Errno::EINTR) => continue,
                 other => other?,
@@ -307,8 +337,21 @@ mod tests {
         });
         let mut map = Pagemap::open(i32::try_from(std::process::id()).unwrap()).unwrap();
         assert_eq!(map.runs(base, base + 64 * PAGE).unwrap(), expected);
+        // A neighbour that is not asked about lies between these.
+        let page = |number: u64| base + number * PAGE;
+        let ranges = [(page(0), page(4)), (page(4), page(5)), (page(9), page(12))];
+        let run = |from, to| Run {
+            start: page(from),
+            end: page(to),
+            kind: Kind::Private,
+        };
+        let parts = [(0, run(3, 4)), (1, run(4, 5)), (2, run(9, 10))];
+        assert_eq!(map.runs_of(&ranges).unwrap(), parts);
+        assert_eq!(map.runs_of(&ranges[1..2]).unwrap(), [(0, run(4, 5))]);
+        assert_eq!(map.runs_of(&[]).unwrap(), []);
         map.scan = false;
         assert_eq!(map.runs(base, base + 64 * PAGE).unwrap(), expected);
+        assert_eq!(map.runs_of(&ranges).unwrap(), parts);
         // JUSTIFICATION: the test gives back what it mapped.
         // SAFETY: nothing refers to the mapping any more.
         unsafe { munmap(area, length.get()).unwrap() };

@@ -1,18 +1,19 @@
 //! Timers of the process, which are the deputy's.
 
+use whim_sys::kernel_file;
 use whim_sys::ptrace::Tid;
 
 /// The thread to which a timer sends its signals, by its number in our own pid namespace; none if they are
 /// for the process.
 pub fn thread_of(pid: i32, timer: i32) -> Option<Tid> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/timers")).ok()?;
+    let text = kernel_file::read_text(format!("/proc/{pid}/timers")).ok()?;
     thread_in(&text, timer)
 }
 
 /// Signals that the process ignores although timers send them, as a set.
 pub fn ignored_with_timers(pid: i32) -> u64 {
-    let sent = std::fs::read_to_string(format!("/proc/{pid}/timers")).unwrap_or_default();
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let sent = kernel_file::read_text(format!("/proc/{pid}/timers")).unwrap_or_default();
+    let status = kernel_file::read_text(format!("/proc/{pid}/status")).unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let ignored = ignored.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
     signals_in(&sent) & ignored.unwrap_or(0)
