@@ -496,19 +496,56 @@ impl Line {
         parts: &[&[u8]],
         timeout: Duration,
     ) -> Result<(), ChannelError> {
-        self.queue(kind, epoch, parts);
-        if self.session.kept_bytes() > LOOK_BYTES {
-            self.receive()?;
-        }
+        self.queue_and_look(kind, epoch, parts)?;
         let begun = Instant::now();
-        while !self.flush()? || !self.is_connected() || self.is_full() {
-            if self.over {
-                return Err(ChannelError::Closed);
-            }
+        while !self.is_sent()? {
             self.wait(begun, timeout, "sending a frame")?;
             self.receive()?;
         }
         Ok(())
+    }
+
+    /// As [`send_now`](Self::send_now), for as long as the peer is heard of: it may take nothing while it waits
+    /// for something that takes long, and say so.
+    ///
+    /// # Errors
+    /// As [`send_now`](Self::send_now); not done, and nothing heard of the peer, for `silence`.
+    pub fn send_to_a_living(
+        &mut self,
+        kind: Kind,
+        epoch: u32,
+        parts: &[&[u8]],
+        silence: Duration,
+    ) -> Result<(), ChannelError> {
+        self.queue_and_look(kind, epoch, parts)?;
+        let begun = Instant::now();
+        while !self.is_sent()? {
+            self.wait(begun.max(self.heard()), silence, "sending a frame")?;
+            self.receive()?;
+        }
+        Ok(())
+    }
+
+    fn queue_and_look(
+        &mut self,
+        kind: Kind,
+        epoch: u32,
+        parts: &[&[u8]],
+    ) -> Result<(), ChannelError> {
+        self.queue(kind, epoch, parts);
+        if self.session.kept_bytes() > LOOK_BYTES {
+            self.receive()?;
+        }
+        Ok(())
+    }
+
+    /// Whether all is written, and the peer may still be sent more.
+    fn is_sent(&mut self) -> Result<bool, ChannelError> {
+        let sent = self.flush()? && self.is_connected() && !self.is_full();
+        if !sent && self.over {
+            return Err(ChannelError::Closed);
+        }
+        Ok(sent)
     }
 
     /// As [`Channel::receive_frame`].

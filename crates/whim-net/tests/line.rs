@@ -315,6 +315,40 @@ fn of_too_many_fresh_connections_the_older_ones_go() {
     );
 }
 
+#[test]
+fn a_peer_that_takes_nothing_is_waited_for_as_long_as_it_is_heard_of() {
+    let (mut left, mut right, _port) = lines(LEASE);
+    let payload = vec![1; 1 << 20];
+    let mut sent = 0;
+    while !left.is_full() {
+        left.queue(Kind::Pages, 1, &[&payload]);
+        sent += 1;
+    }
+    let silence = Duration::from_millis(200);
+    let reader = std::thread::spawn(move || {
+        for _ in 0..20 {
+            right.queue(Kind::ToGuest, 1, &[b"beat"]);
+            right.flush().expect("flushed");
+            right.receive().expect("received");
+            std::thread::sleep(silence / 4);
+        }
+        for _ in 0..=sent {
+            right.receive_frame(TIMEOUT).expect("received");
+        }
+        right
+    });
+    left.send_to_a_living(Kind::Pages, 1, &[&payload], silence)
+        .expect("it was heard of");
+    let _silent = reader.join().expect("all came");
+    while !left.is_full() {
+        left.queue(Kind::Pages, 1, &[&payload]);
+    }
+    let begun = Instant::now();
+    let error = left.send_to_a_living(Kind::Pages, 1, &[&payload], silence);
+    assert!(matches!(error, Err(ChannelError::Timeout { .. })));
+    assert!(begun.elapsed() >= silence);
+}
+
 /// How many heartbeats come within this time, and when the last one did.
 fn beats(line: &mut Line, within: Duration) -> (u32, Duration) {
     let begun = Instant::now();

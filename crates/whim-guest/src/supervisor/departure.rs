@@ -113,7 +113,7 @@ impl Supervisor {
                 let epoch = self.parties.epoch;
                 if let Some(calls) = &mut self.calls {
                     message::send_encoded(&image, |parts| {
-                        let sent = calls.send_now(Kind::Image, epoch, parts, STALL_MAX);
+                        let sent = calls.send_to_a_living(Kind::Image, epoch, parts, STALL_MAX);
                         sent.map_err(ConnectionError::from)
                     })?;
                 }
@@ -136,7 +136,11 @@ impl Supervisor {
             let sent = match &mut self.calls {
                 // Pages that need not travel.
                 _ if bytes.is_empty() => Ok(()),
-                Some(calls) => calls.send_now(Kind::Pages, self.parties.epoch, &parts, STALL_MAX),
+                Some(calls) => {
+                    // Home may wait for as long as its deputy's group is frozen.
+                    let epoch = self.parties.epoch;
+                    calls.send_to_a_living(Kind::Pages, epoch, &parts, STALL_MAX)
+                }
                 None => Err(ChannelError::Closed),
             };
             let beaten = self.beat_during_transfer();
