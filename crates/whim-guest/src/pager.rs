@@ -64,6 +64,15 @@ pub struct Shared {
     /// Held while an answer of home is looked at and placed, so that a change of a file that is told
     /// of comes before it, or after it is noted.
     placing: Mutex<()>,
+    protecting: Mutex<Protecting>,
+}
+
+/// Pages that are protected for a moment while pages of changed files are dropped.
+#[derive(Debug, Default)]
+struct Protecting {
+    is_under_way: bool,
+    /// Where threads wait to write.
+    waiting: Vec<u64>,
 }
 
 /// A panic while a lock is held ends the process (`abort` after the message), so that a poisoned
@@ -92,6 +101,7 @@ impl Shared {
             awaited: AtomicBool::new(false),
             failure: Mutex::new(None),
             placing: Mutex::new(()),
+            protecting: Mutex::default(),
         }))
     }
 
@@ -110,6 +120,45 @@ impl Shared {
     /// meanwhile.
     pub(crate) fn hold_placing(&self) -> MutexGuard<'_, ()> {
         lock(&self.placing)
+    }
+
+    /// Pages are protected from now on, and those who want to write wait until [`done_protecting`].
+    ///
+    /// [`done_protecting`]: Self::done_protecting
+    pub(crate) fn protecting(&self) {
+        lock(&self.protecting).is_under_way = true;
+    }
+
+    /// No page is protected any more: who waits for one that was left so, because its neighbour was unmapped just
+    /// then, goes on.
+    pub(crate) fn done_protecting(&self) {
+        let waiting = {
+            let mut protecting = lock(&self.protecting);
+            protecting.is_under_way = false;
+            std::mem::take(&mut protecting.waiting)
+        };
+        waiting
+            .into_iter()
+            .for_each(|address| self.release(address));
+    }
+
+    /// A thread waits to write to a protected page.
+    fn waits_to_write(&self, address: u64) {
+        let mut protecting = lock(&self.protecting);
+        if protecting.is_under_way {
+            protecting.waiting.push(address);
+        } else {
+            // Trap: a-page-that-is-left-protected
+            self.release(address);
+        }
+    }
+
+    /// Lets whoever waits to write to a page do so.
+    fn release(&self, address: u64) {
+        let page = address & !(PAGE_SIZE - 1);
+        // If it is gone by now, nobody waits for it.
+        let _ = self.uffd.protect(page, PAGE_SIZE, false);
+        let _ = self.uffd.wake(page, PAGE_SIZE);
     }
 
     /// The pieces are as they are noted: faults that had none are looked at again.
@@ -289,10 +338,11 @@ impl Pager {
                 })?;
             for event in events {
                 match event {
-                    // Whoever protects pages for a moment wakes those who wait.
                     Event::Fault {
-                        protected: true, ..
-                    } => {}
+                        protected: true,
+                        address,
+                        ..
+                    } => self.shared.waits_to_write(address),
                     Event::Fault { address, .. } => missing.push(address),
                     // Trap: moved-pages-are-forgotten
                     Event::Remap { from, to, length } => {

@@ -61,23 +61,17 @@ impl Suspects {
 }
 
 impl Guest {
-    /// Home says that the file of a mapping has changed, and how many bytes of the mapping it has.
-    ///
-    /// # Errors
-    /// Tracing failed.
-    pub(crate) fn file_changed(
-        &mut self,
-        mapping: MappingId,
-        backed: u64,
-    ) -> Result<(), GuestError> {
+    /// Home says that the file of a mapping has changed, and how many bytes of the mapping it has. Its pages are
+    /// dropped before a thread gets a result that comes after this, and otherwise by the next
+    /// [`refresh`](Self::refresh), with those of all other mappings that home has told of by then.
+    pub(crate) fn file_changed(&mut self, mapping: MappingId, backed: u64) {
         self.shared.renew(mapping);
         if self.shared.table().of(mapping).next().is_none() {
-            return Ok(());
+            return;
         }
         // What a truncation has taken does not come back when the file grows again.
         let least = self.stale.entry(mapping).or_insert(backed);
         *least = backed.min(*least);
-        self.refresh()
     }
 
     /// Drops the pages of changed files, if a thread is to be had for it. If all threads wait for
@@ -206,6 +200,13 @@ impl Guest {
 
     /// Has a stopped thread drop what is stale. Afterwards its registers are as before.
     pub(crate) fn drop_stale(&mut self, stopped: Stopped) -> Result<Stopped, GuestError> {
+        self.shared.protecting();
+        let dropped = self.drop_runs(stopped);
+        self.shared.done_protecting();
+        dropped
+    }
+
+    fn drop_runs(&mut self, stopped: Stopped) -> Result<Stopped, GuestError> {
         let mut runs = self.suspects();
         self.stale.clear();
         let mut stopped = stopped;

@@ -17,6 +17,7 @@ use whim_image::rebuild::runner::step_registers;
 use whim_journey::message::ToHome;
 use whim_model::QueuedSignal;
 use whim_model::Syscall;
+use whim_sys::kernel_file;
 use whim_sys::pidfd;
 use whim_sys::process_vm;
 use whim_sys::ptrace::{RawSigInfo, Running, Stop, Stopped};
@@ -292,6 +293,8 @@ impl Guest {
         };
         let signal = i32::from(signal);
         tracing::trace!(signal, ?tid, "signal from home");
+        // It may say that a file has been written.
+        self.refresh()?;
         if signal == libc::SIGCONT {
             self.continues += 1;
         }
@@ -362,7 +365,7 @@ impl Guest {
     /// The call in which the thread sleeps, with its arguments; or that the thread is running.
     fn sleeps_in(&self, host_tid: i32) -> String {
         let path = format!("/proc/{}/task/{host_tid}/syscall", self.host_tid);
-        std::fs::read_to_string(path).unwrap_or_default()
+        kernel_file::read_text(path).unwrap_or_default()
     }
 
     /// Whether a thread that seems not to block the signal may be on its way into a wait for it, or

@@ -586,7 +586,7 @@ impl Supervisor {
                     tail,
                 })?;
             }
-            ToGuest::FileChanged { mapping, backed } => guest.file_changed(mapping, backed)?,
+            ToGuest::FileChanged { mapping, backed } => guest.file_changed(mapping, backed),
             ToGuest::Signal { tid, signal, info } => guest.signal(tid, signal, &info)?,
             ToGuest::Stop => {
                 guest.holds.stopped = true;

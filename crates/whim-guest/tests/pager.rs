@@ -21,7 +21,7 @@ use whim_net::name::journey_server_name;
 use whim_net::{Channel, ChannelError, Door, Fresh, JourneyId, Line, PeerExpectation, Role};
 use whim_sys::pagemap::Pagemap;
 use whim_sys::pidfd::Pidfd;
-use whim_sys::uffd::Uffd;
+use whim_sys::uffd::{Mode, Uffd};
 
 const JOURNEY: &str = "pager";
 const EPOCH: u32 = 1;
@@ -154,6 +154,27 @@ fn pages_that_came_before_they_were_missed_are_told_of() {
     home.close();
     assert!(hears(&shared), "nobody says that home is lost");
     assert!(shared.take_arrived().is_err());
+    let _ = guest.wait().expect("it was killed");
+}
+
+#[test]
+fn a_page_that_is_left_protected_can_be_written() {
+    let (mut home, mut guest, shared) = started(PAGE_SIZE);
+    let mut bytes = vec![1; 1 << 20];
+    let address = bytes.as_ptr().expose_provenance() as u64;
+    let first = address.next_multiple_of(PAGE_SIZE);
+    let index = usize::try_from(first - address).expect("less than a page");
+    let uffd = &shared.uffd;
+    uffd.register(first, PAGE_SIZE, Mode::MissingAndProtected)
+        .expect("registered");
+    uffd.protect(first, PAGE_SIZE, true).expect("protected");
+    let (done, written) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        bytes[index] = 2;
+        let _ = done.send(bytes[index]);
+    });
+    assert_eq!(written.recv_timeout(PATIENCE), Ok(2), "it waits for ever");
+    home.close();
     let _ = guest.wait().expect("it was killed");
 }
 

@@ -24,6 +24,10 @@ pub struct Kept {
     root: (MappingId, u64),
     /// Changes of its file are told of by this.
     watch: Option<Watch>,
+    /// The guest has asked for pages since it was told of a change.
+    asked: bool,
+    /// How many bytes its file had when the guest was told of a change.
+    told: u64,
 }
 
 /// All mappings in the attic, by the number under which guest and home know them.
@@ -77,6 +81,8 @@ impl Attic {
                 locked: mapping.flags.locked,
                 root: (id, 0),
                 watch: None,
+                asked: false,
+                told: mapping.len(),
             };
             self.kept.insert(id, kept);
             storings.push(Storing {
@@ -116,6 +122,8 @@ impl Attic {
             locked: false,
             root,
             watch,
+            asked: false,
+            told: length,
         };
         self.kept.insert(id, kept);
         Some((id, address))
@@ -181,6 +189,33 @@ impl Attic {
         let told = |kept: &Kept| kept.watch.is_some_and(|watch| watches.contains(&watch));
         let found = self.kept.iter().filter(|(_, kept)| told(kept));
         found.map(|(id, _)| *id).collect()
+    }
+
+    /// The guest asks for pages of a mapping.
+    pub fn note_asked(&mut self, id: MappingId) {
+        if let Some(kept) = self.kept.get_mut(&id) {
+            kept.asked = true;
+        }
+    }
+
+    /// Whether the guest is to be told of a change of a mapping's file, which has so many bytes now. If it has
+    /// asked for no page since it was told last, it has none that is not the program's own, and those are lost by
+    /// a truncation alone; but it may know of pages that were not there, and are now.
+    #[must_use]
+    pub fn tells(&mut self, id: MappingId, backed: u64) -> bool {
+        let Some(kept) = self.kept.get_mut(&id) else {
+            return false;
+        };
+        let as_long = backed == std::mem::replace(&mut kept.told, backed);
+        // Trap: thousands-of-mappings-of-a-busy-file
+        std::mem::take(&mut kept.asked) || !as_long
+    }
+
+    /// The guest is elsewhere now, and may have brought pages along that a truncation has taken.
+    pub fn forget_told(&mut self) {
+        for kept in self.kept.values_mut() {
+            kept.told = kept.length;
+        }
     }
 
     /// Watches that no mapping needs any more.
@@ -317,6 +352,30 @@ mod tests {
                 offset: 0,
             },
         }
+    }
+
+    #[test]
+    fn a_guest_that_has_no_page_of_a_file_is_not_told_of_its_changes() {
+        let mut attic = Attic::new(Range {
+            start: 1 << 40,
+            end: 2 << 40,
+        });
+        attic.store_all(&[file(0x1000, 0x5000, 0)]).expect("fits");
+        let id = MappingId(0);
+        assert!(!attic.tells(id, 0x4000), "it has nothing");
+        attic.note_asked(id);
+        assert!(attic.tells(id, 0x4000));
+        assert!(!attic.tells(id, 0x4000), "it has dropped what it had");
+        assert!(attic.tells(id, 0x2000), "a truncation takes its own pages");
+        assert!(!attic.tells(id, 0x2000));
+        assert!(attic.tells(id, 0x4000), "a page that was refused is there");
+        assert!(attic.tells(id, 0x3000));
+        attic.forget_told();
+        assert!(
+            attic.tells(id, 0x3000),
+            "another host does not know of that"
+        );
+        assert!(!attic.tells(MappingId(7), 0));
     }
 
     #[test]

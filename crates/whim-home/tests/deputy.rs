@@ -49,7 +49,7 @@ fn a_program_that_waits_for_input_goes_on_after_its_return() {
     assert!(program.child.wait().expect("ended").success());
 }
 
-fn the_attic_shows_the_file(image: &ProcessImage, server: &Server) {
+fn the_attic_shows_the_file(image: &ProcessImage, server: &mut Server) {
     let code = image
         .mappings
         .iter()
@@ -163,7 +163,7 @@ fn calls_are_executed_with_their_buffers_at_the_original_addresses() {
     let args = [0x6000_0000_0100, 4096, 0, 0, 0, 0];
     let (length, cwd) = ask(&mut server, libc::SYS_getcwd, args, vec![out], &[]);
     assert!(length > 1 && cwd.starts_with(b"/"));
-    the_attic_shows_the_file(&captured.image, &server);
+    the_attic_shows_the_file(&captured.image, &mut server);
     // A call that is asked about again is answered from the kept result; a call that never came is
     // not mistaken for it.
     let mut again =

@@ -95,7 +95,7 @@ fn mappings_that_are_given_back_are_gone() {
             ..sound.clone()
         })
     };
-    let page = |server: &Server, mapping| {
+    let page = |server: &mut Server, mapping| {
         server.pages(PageRequest {
             request: 1,
             mapping,

@@ -10,7 +10,7 @@ use whim_home::convert::Original;
 use whim_home::deputy::SPARE_THREADS;
 use whim_home::homeward;
 use whim_home::numbers::OwnTid;
-use whim_home::server::{FileMapping, Outgoing, ServeError, Server};
+use whim_home::server::{FileMapping, Outgoing, ServeError};
 use whim_journey::message::{
     CallRequest, Disposition, ToGuest, WireDirection, WireRegion, WireReturned,
 };
@@ -690,8 +690,8 @@ fn pages_of_files_are_served_within_them_only() {
             _ => None,
         });
     let (id, length) = ids.next_back().expect("a file is mapped");
-    let server: &Server = &converted.server;
-    let ask = |mapping, offset, length| {
+    let server = &mut converted.server;
+    let mut ask = |mapping, offset, length| {
         server.pages(whim_journey::message::PageRequest {
             request: 1,
             mapping,

@@ -116,6 +116,9 @@ impl Away {
     pub(super) fn say_unsaid(&mut self) -> Result<()> {
         for mapping in std::mem::take(&mut self.unsaid) {
             let backed = self.server.backed(mapping);
+            if !self.server.attic.tells(mapping, backed) {
+                continue;
+            }
             let message = ToGuest::FileChanged { mapping, backed };
             self.connections.queue(&message, &[])?;
         }
@@ -125,6 +128,7 @@ impl Away {
     /// The guest is elsewhere now. It has nothing of files but what the program has written.
     pub(super) fn begin_unsaid(&mut self) -> Result<()> {
         self.unsaid.clear();
+        self.server.attic.forget_told();
         self.note_short_files();
         self.say_unsaid()
     }

@@ -108,7 +108,7 @@ impl Server {
     }
 
     /// Reads pages of the attic. The error is the errno that the guest has to be told.
-    pub fn pages(&self, request: PageRequest) -> Result<Vec<u8>, Errno> {
+    pub fn pages(&mut self, request: PageRequest) -> Result<Vec<u8>, Errno> {
         if request.length > PAGE_REQUEST_MAX {
             return Err(Errno::EINVAL);
         }
@@ -116,6 +116,7 @@ impl Server {
             .attic
             .locate(request.mapping, request.offset, u64::from(request.length))
             .ok_or(Errno::EFAULT)?;
+        self.attic.note_asked(request.mapping);
         let mut bytes = vec![0; request.length as usize];
         let got = self.read(address, &mut bytes);
         if got == 0 {
