@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/landlock.h>
 #include <linux/mempolicy.h>
 #include <linux/securebits.h>
@@ -223,6 +224,67 @@ static void limits(void)
             continue;
         say(" %ld", (long)about.rlim_cur);
     }
+}
+
+/* Bytes of its address space that are mapped, and locked. */
+static long mapped(const char *which)
+{
+    char line[256];
+    long bytes = -1;
+    FILE *file = fopen("/proc/self/status", "r");
+    need(file != NULL, "status");
+    while (fgets(line, sizeof line, file))
+        if (strncmp(line, which, strlen(which)) == 0)
+            bytes = atol(line + strlen(which)) * 1024;
+    fclose(file);
+    need(bytes >= 0, which);
+    return bytes;
+}
+
+static void soft(int resource, long bytes)
+{
+    struct rlimit about;
+    need(getrlimit(resource, &about) == 0, "getrlimit");
+    about.rlim_cur = bytes;
+    say("%d", error_of(setrlimit(resource, &about)));
+}
+
+static void narrow(void)
+{
+    soft(RLIMIT_AS, mapped("VmSize:") + 10 * SIZE);
+}
+
+/* A limit on locked memory means something to a program without this right. */
+static void no_lock_right(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct rights[2];
+    need(syscall(SYS_capget, &header, rights) == 0, "capget");
+    rights[0].effective &= ~(1u << CAP_IPC_LOCK);
+    rights[0].permitted &= ~(1u << CAP_IPC_LOCK);
+    say("%d", error_of(syscall(SYS_capset, &header, rights)));
+}
+
+static void narrow_locks(void)
+{
+    soft(RLIMIT_MEMLOCK, mapped("VmLck:") + 20 * SIZE);
+    say(" %d", error_of(mlockall(MCL_FUTURE)));
+}
+
+/* How often it can map some memory. */
+static void room(void)
+{
+    char *areas[64];
+    int count = 0;
+    while (count < 64) {
+        areas[count] = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (areas[count] == MAP_FAILED)
+            break;
+        count++;
+    }
+    say("%d %s", count, count < 64 ? strerror(errno) : "");
+    while (count > 0)
+        munmap(areas[--count], SIZE);
 }
 
 /* ---- shares ---- */
@@ -551,6 +613,7 @@ static const struct {
     {"deny memory", deny_memory}, {"memory", memory},
     {"deny stamps", deny_stamps}, {"allow stamps", allow_stamps}, {"stamps", stamps},
     {"limits 1", limits_1}, {"limits 2", limits_2}, {"limits", limits},
+    {"narrow", narrow}, {"no lock right", no_lock_right}, {"narrow locks", narrow_locks}, {"room", room},
     {"share 1", share_1}, {"share 2", share_2}, {"shares", shares},
     {"shares of new", shares_of_new},
     {"slack 1", slack_1}, {"slack first", slack_first}, {"slack of new", slack_of_new},

@@ -15,6 +15,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("kept::denied_memory", 3, denied_memory),
         Case::in_lab("kept::denied_time_stamps", 3, denied_stamps),
         Case::in_lab("kept::limits", 2, limits),
+        Case::in_lab("kept::narrow_limits", 2, narrow_limits),
         Case::in_lab("kept::shares", 3, shares),
         Case::in_lab("kept::rights", 3, rights),
         Case::in_lab("kept::sandboxes", 2, sandboxes),
@@ -169,6 +170,27 @@ fn limits(cluster: &Cluster) -> Result<()> {
         ("n2", "limits"),
         ("home", "limits"),
         ("n2", "limits"),
+    ];
+    same(cluster, "keeps", &steps)
+}
+
+/// With hardly any room left it has that much room everywhere, and our own work needs none of it. A stack that
+/// has not grown is not longer for that it was elsewhere.
+fn narrow_limits(cluster: &Cluster) -> Result<()> {
+    let steps = [
+        ("n1", "narrow"),
+        ("n1", "room"),
+        ("n2", "room"),
+        ("home", "room"),
+        ("n2", "room"),
+        ("home", "no lock right"),
+        ("home", "other no lock right"),
+        ("home", "narrow locks"),
+        ("home", "room"),
+        ("n2", "limits"),
+        ("home", "room"),
+        ("n2", "limits"),
+        ("home", "limits"),
     ];
     same(cluster, "keeps", &steps)
 }

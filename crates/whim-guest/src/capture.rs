@@ -17,6 +17,7 @@ use whim_model::{
     QueuedSignal, Registers, RseqRegistration, SignalAction, ThreadImage, ThreadSettings,
 };
 use whim_sys::foreign;
+use whim_sys::kernel_file;
 use whim_sys::pagemap::{self, Pagemap, Run};
 use whim_sys::process_vm::{self, MemFile};
 use whim_sys::ptrace::{Polled, Running, Stop, Stopped, Waited};
@@ -217,7 +218,7 @@ impl Guest {
             states.push(self.thread_state(*host_tid)?);
         }
         let answers = self.ask(&host_tids, &states)?;
-        let entries = maps::read(self.host_tid).map_err(unreadable_maps)?;
+        let entries = self.entries()?;
         let remarks = self.remarks(&states[0], &entries)?;
         let mut threads = Vec::with_capacity(host_tids.len());
         for ((host_tid, state), answer) in host_tids.iter().zip(states).zip(&answers.threads) {
@@ -336,7 +337,7 @@ impl Guest {
             errno,
         })?;
         let path = format!("/proc/{}/task/{host_tid}/comm", self.host_tid);
-        let mut name = std::fs::read(path).map_err(|source| GuestError::Unreadable {
+        let mut name = kernel_file::read(path).map_err(|source| GuestError::Unreadable {
             what: "name",
             source,
         })?;
@@ -561,18 +562,16 @@ impl Guest {
     /// The guest ended.
     pub(crate) fn runs(&self, image: &ProcessImage) -> Result<OwnRuns, GuestError> {
         let scanner = Pagemap::open(self.host_tid).map_err(unreadable_memory)?;
-        let mut found = Vec::new();
-        for mapping in &image.mappings {
-            if matches!(mapping.backing, Backing::Kernel { .. }) {
-                continue;
-            }
-            pulse::advance();
-            let runs = scanner.runs(mapping.start, mapping.end);
-            let private = runs.map_err(unreadable_memory)?.into_iter();
-            let private = private.filter(|run| run.kind == pagemap::Kind::Private);
-            found.extend(private.map(|run| (mapping.clone(), run)));
-        }
-        Ok(found)
+        let mappings = image.mappings.iter();
+        let own = mappings.filter(|one| !matches!(one.backing, Backing::Kernel { .. }));
+        let own: Vec<&Mapping> = own.collect();
+        let ranges: Vec<(u64, u64)> = own.iter().map(|one| (one.start, one.end)).collect();
+        let runs = scanner.runs_of(&ranges).map_err(unreadable_memory)?;
+        let private = runs.into_iter();
+        let private = private.filter(|(_, run)| run.kind == pagemap::Kind::Private);
+        Ok(private
+            .map(|(index, run)| (own[index].clone(), run))
+            .collect())
     }
 
     /// Passes on every page that the image needs and home does not have, in ascending order; of

@@ -2,6 +2,7 @@
 
 use crate::cut;
 use crate::error::GuestError;
+use crate::mappings::growing;
 use crate::memory::Memory;
 use crate::pager::Shared;
 use crate::remarks::binds;
@@ -181,6 +182,24 @@ pub(crate) struct Origin {
     pub vdso: Vec<u8>,
     /// What the kernel has mapped at home.
     pub kernel: Vec<Mapping>,
+    /// Memory that grows downwards, as far as it had grown when it came.
+    pub growing: Vec<Range>,
+}
+
+impl Origin {
+    fn of(image: &ProcessImage) -> Self {
+        Self {
+            layout: image.layout.clone(),
+            limits: image.limits.clone(),
+            personality: image.personality,
+            denies_memory: image.denies_memory,
+            remarks: image.remarks.clone(),
+            reserved: image.reserved,
+            vdso: image.vdso.clone(),
+            kernel: Proxy::kernel_mappings(image),
+            growing: growing(image),
+        }
+    }
 }
 
 /// A message for home, and its tail.
@@ -327,16 +346,7 @@ impl Guest {
                 threads: image.threads.iter().map(|thread| thread.tid).collect(),
                 reserved: (reserved.start, reserved.end),
             },
-            origin: Origin {
-                layout: image.layout.clone(),
-                limits: image.limits.clone(),
-                personality: image.personality,
-                denies_memory: image.denies_memory,
-                remarks: image.remarks.clone(),
-                reserved,
-                vdso: image.vdso.clone(),
-                kernel: Proxy::kernel_mappings(image),
-            },
+            origin: Origin::of(image),
             proxy: rebuilt.proxy,
             binds: binds(&image.remarks),
             numbers: None,

@@ -1,12 +1,55 @@
 //! The guest's address space, as an image describes it.
 
+use crate::error::GuestError;
 use crate::guest::Guest;
 use crate::table::Table;
-use whim_image::maps::{FlagTable, MapEntry};
+use whim_image::maps::{self, FlagTable, MapEntry};
 use whim_image::vdso::Proxy;
-use whim_model::{Backing, Mapping, MappingFlags, Protection};
+use whim_model::{Backing, Mapping, MappingFlags, ProcessImage, Protection, Range};
+use whim_sys::pagemap::Pagemap;
+
+/// What of an image grows downwards.
+pub(crate) fn growing(image: &ProcessImage) -> Vec<Range> {
+    let mappings = image.mappings.iter();
+    let growing = mappings.filter(|mapping| mapping.flags.grows_down);
+    growing
+        .map(|mapping| Range {
+            start: mapping.start,
+            end: mapping.end,
+        })
+        .collect()
+}
 
 impl Guest {
+    /// The mappings as the kernel has them, but that memory which grows downwards begins where it would at
+    /// home: here it was given room at once, and what of that was not used does not travel.
+    ///
+    /// # Errors
+    /// The guest ended.
+    pub(crate) fn entries(&self) -> Result<Vec<MapEntry>, GuestError> {
+        let unreadable = |source| GuestError::Unreadable {
+            what: "mappings",
+            source,
+        };
+        let entries = maps::read(self.host_tid);
+        let mut entries = entries.map_err(|error| unreadable(std::io::Error::other(error)))?;
+        for came in &self.origin.growing {
+            let at = entries.partition_point(|entry| entry.range.end <= came.start);
+            let Some(entry) = entries.get_mut(at) else {
+                continue;
+            };
+            let has_room = entry.range.start < came.start && !entry.is_file();
+            if has_room {
+                let pages = Pagemap::open(self.host_tid).map_err(unreadable)?;
+                let used = pages.runs(entry.range.start, came.start);
+                let used = used.map_err(unreadable)?;
+                // Trap: room-comes-home
+                entry.range.start = used.first().map_or(came.start, |run| run.start);
+            }
+        }
+        Ok(entries)
+    }
+
     /// The guest's mappings, with the files that home keeps for them. If a copy stands in for
     /// home's vDSO, the kernel's mappings are given as home has them.
     pub(crate) fn mappings(&self, entries: &[MapEntry], flags: &FlagTable) -> Vec<Mapping> {

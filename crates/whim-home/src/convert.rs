@@ -19,7 +19,7 @@ use whim_image::mapping::flag;
 use whim_model::Syscall;
 use whim_model::{
     Backing, CPU_TIMERS, CpuTimer, MemoryPolicy, PAGE_SIZE, ProcessImage, Range, Remark,
-    ThreadImage,
+    ResourceLimit, ThreadImage,
 };
 use whim_sys::pidfd::Pidfd;
 use whim_sys::process_vm;
@@ -31,6 +31,9 @@ use whim_sys::uffd::{self, Uffd};
 const MADV_GUARD_REMOVE: u64 = 103;
 /// Arguments and environment longer than this are not kept in sight of `ps`.
 const ARGUMENTS_MAX: u64 = 1 << 20;
+/// Limits that a deputy must not have: its window covers the whole address space.
+// Trap: a-limit-set-away
+pub(crate) const RAISED: [u32; 2] = [libc::RLIMIT_AS, libc::RLIMIT_DATA];
 
 #[derive(Debug, Error)]
 pub enum ConvertError {
@@ -69,6 +72,8 @@ pub struct Original {
     pub has_policies: bool,
     /// Memory that the process maps from now on is locked at once (MCL_FUTURE).
     pub locks_future: bool,
+    /// Its limits on address space and data, which a deputy does not have. Programs set them at home alone.
+    pub limits: Vec<ResourceLimit>,
 }
 
 impl Original {
@@ -83,6 +88,8 @@ impl Original {
                 end: mapping.end,
             })
             .collect();
+        let limits = image.limits.iter();
+        let limits = limits.filter(|limit| RAISED.contains(&limit.resource));
         let has_policy = |remark: &Remark| remark.policy != MemoryPolicy::default();
         let layout = &image.layout;
         let start = layout.arg_start & !(PAGE_SIZE - 1);
@@ -106,6 +113,7 @@ impl Original {
             guards: image.guards.clone(),
             has_policies: image.remarks.iter().any(has_policy),
             locks_future,
+            limits: limits.copied().collect(),
         }
     }
 }
@@ -183,11 +191,13 @@ fn make_deck(frozen: &mut Frozen, length: u64) -> Result<OwnedFd, ConvertError> 
             errno,
         }
     })?;
+    // Trap: the-deck-would-be-locked
+    let unlock = Syscall::new(libc::SYS_munlockall, &[]);
     let create = Syscall::new(
         libc::SYS_memfd_create,
         &[scratch.start, u64::from(libc::MFD_CLOEXEC)],
     );
-    let fd = check("memfd_create", frozen.run(pid, &[create])?[0])?;
+    let fd = check("memfd_create", frozen.run(pid, &[unlock, create])?[1])?;
     let in_process = i32::try_from(fd).unwrap_or(-1);
     let file = Pidfd::open(pid)
         .and_then(|process| process.take(in_process))
@@ -327,7 +337,7 @@ fn fill_attic(
     let storings = attic
         .store_all(&original.mappings)
         .ok_or(ConvertError::AtticFull)?;
-    let mut operations = vec![(Syscall::new(libc::SYS_munlockall, &[]), "release")];
+    let mut operations = Vec::new();
     for storing in &storings {
         let length = storing.from.len();
         let how = flag(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
@@ -407,7 +417,7 @@ fn open_window(
 /// back with its image, when it returns.
 fn raise_limits(deputy: &mut Deputy, slot: usize) -> Result<(), ConvertError> {
     let data = deputy.address(deputy.deck().data_offset());
-    for resource in [libc::RLIMIT_AS, libc::RLIMIT_DATA] {
+    for resource in RAISED {
         let read = Syscall::new(libc::SYS_prlimit64, &[0, u64::from(resource), 0, data]);
         check("prlimit", deputy.run(slot, &[read])?[0])?;
         let mut limit = [0; 16];

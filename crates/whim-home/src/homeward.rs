@@ -334,7 +334,7 @@ fn write_backed(pid: i32, mapping: &Mapping, at: u64, bytes: &[u8]) -> Result<()
     Ok(())
 }
 
-/// Per-process state: program break and layout, dispositions, limits.
+/// Per-process state: program break and layout, dispositions.
 ///
 /// # Errors
 /// The deputy is lost, or the kernel refuses the layout.
@@ -383,8 +383,7 @@ pub fn restore_process(server: &mut Server, image: &ProcessImage) -> Result<(), 
     // What it was registered for before it left it still is. A host that lies about more costs it time.
     let barriers: Vec<Syscall> = settings::set_barriers(image.barriers).collect();
     expect("memory barriers", &server.deputy.run(slot, &barriers)?)?;
-    restore_actions(&mut server.deputy, slot, &image.actions)?;
-    restore_limits(&mut server.deputy, slot, image)
+    restore_actions(&mut server.deputy, slot, &image.actions)
 }
 
 fn restore_actions(
@@ -419,32 +418,6 @@ fn restore_actions(
         ));
     }
     expect("a signal action", &deputy.run(slot, &operations)?)
-}
-
-fn restore_limits(
-    deputy: &mut Deputy,
-    slot: usize,
-    image: &ProcessImage,
-) -> Result<(), HomewardError> {
-    let base = deputy.address(deputy.deck().data_offset());
-    let mut operations = Vec::new();
-    // All others are the deputy's, which has set those that the program has changed while it was away.
-    // Trap: a-limit-set-away
-    let raised = [libc::RLIMIT_AS, libc::RLIMIT_DATA];
-    let limits = image.limits.iter().take(16);
-    let limits = limits.filter(|limit| raised.contains(&limit.resource));
-    for (index, limit) in limits.enumerate() {
-        let mut bytes = [0; 16];
-        bytes[0..8].copy_from_slice(&limit.soft.to_le_bytes());
-        bytes[8..16].copy_from_slice(&limit.hard.to_le_bytes());
-        deputy.deck().write_data(index * 16, &bytes);
-        operations.push(Syscall::new(
-            libc::SYS_prlimit64,
-            &[0, u64::from(limit.resource), base + index as u64 * 16, 0],
-        ));
-    }
-    deputy.run(slot, &operations)?;
-    Ok(())
 }
 
 /// Restores what each thread's own calls restore, pending signals, and the timers on CPU time.

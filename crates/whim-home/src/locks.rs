@@ -17,14 +17,7 @@ fn lock_operations(image: &ProcessImage, original: &Original) -> Vec<Syscall> {
     };
     let locked = of_home(original, |mapping| mapping.flags.locked);
     let mut operations = Vec::new();
-    let mut future_on_fault = false;
-    if original.locks_future {
-        const MCL_FUTURE: u64 = 2;
-        const MCL_ONFAULT: u64 = 4;
-        future_on_fault = locked.iter().any(|mapping| mapping.flags.locked_on_fault);
-        let how = MCL_FUTURE | if future_on_fault { MCL_ONFAULT } else { 0 };
-        operations.push(Syscall::new(libc::SYS_mlockall, &[how]));
-    }
+    let future_on_fault = future_on_fault(original);
     for mapping in &image.mappings {
         if matches!(mapping.backing, Backing::Kernel { .. }) {
             continue;
@@ -48,6 +41,23 @@ fn lock_operations(image: &ProcessImage, original: &Original) -> Vec<Syscall> {
         }
     }
     operations
+}
+
+fn future_on_fault(original: &Original) -> bool {
+    let mut mappings = original.mappings.iter();
+    mappings.any(|mapping| mapping.flags.locked && mapping.flags.locked_on_fault)
+}
+
+/// The call by which the process locks what it maps from now on, if it had made that. Whoever makes it for
+/// the process maps nothing there afterwards: that would be locked, and may be too much.
+#[must_use]
+pub(crate) fn future(original: &Original) -> Option<Syscall> {
+    const MCL_FUTURE: u64 = 2;
+    const MCL_ONFAULT: u64 = 4;
+    let on_fault = future_on_fault(original);
+    let how = MCL_FUTURE | if on_fault { MCL_ONFAULT } else { 0 };
+    let call = Syscall::new(libc::SYS_mlockall, &[how]);
+    original.locks_future.then_some(call)
 }
 
 /// Lets the kernel merge equal pages again where it might before. Programs say that at home alone.

@@ -22,6 +22,7 @@ use whim_journey::job::{Event, MoveReport, Phase, Slot};
 use whim_journey::message::{self, Allowance, ToGuest, ToHome};
 use whim_model::{Clocks, CpuTime, PAGE_SIZE, ProcessImage};
 use whim_net::Received;
+use whim_sys::foreign::Limit;
 use whim_sys::{crash, pulse};
 
 /// Longest image, in bytes (a thousand threads with all registers).
@@ -351,6 +352,8 @@ pub(crate) struct Homeward {
     excess: Option<u64>,
     /// The control group that was frozen when the image came. Its guest then goes on as well.
     frozen: Option<PathBuf>,
+    /// What it is to have on its memory when it is home.
+    limits: Vec<Limit>,
     lease: Option<Duration>,
 }
 
@@ -373,6 +376,7 @@ impl Homeward {
             received: Progress::new(room),
             excess: None,
             frozen: None,
+            limits: Vec::new(),
             lease,
         };
         homeward.phase(Phase::Freeze);
@@ -523,6 +527,7 @@ impl Homeward {
         self.phase(Phase::Transfer);
         homeward::quiesce(server, held)?;
         homeward::mask_signals(&mut server.deputy)?;
+        self.limits = room::lift(server.deputy.pid(), original);
         homeward::restore_mappings(server, &image, original)?;
         self.image = Some(image);
         Ok(())
@@ -545,7 +550,7 @@ impl Homeward {
         homeward::restore_threads(&mut server, &image)?;
         homeward::requeue_held(&mut server, &image, held)?;
         wait_for_clock(&image, self.lease);
-        let holding = homeward::resume_at_home(server, &image, original)?;
+        let holding = homeward::resume_at_home(server, &image, original, &self.limits)?;
         let total_ms = self.begun.elapsed().as_secs_f64() * 1000.0;
         let report = MoveReport {
             from: String::new(),

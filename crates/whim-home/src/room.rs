@@ -5,6 +5,7 @@
 //! before, or the process stays.
 
 use crate::attic::Attic;
+use crate::convert::{Original, RAISED};
 use crate::deputy::SPARE_THREADS;
 use crate::journal::Journal;
 use nix::errno::Errno;
@@ -16,6 +17,7 @@ use whim_journey::job::Event;
 use whim_model::{Backing, ProcessImage};
 use whim_sys::crash;
 use whim_sys::foreign::{self, Limit};
+use whim_sys::kernel_file;
 use whim_sys::resident::Deck;
 
 /// Descriptors that the conversion has open at one time, and some to spare.
@@ -124,7 +126,7 @@ pub(crate) struct Room {
 
 /// A setting of home's kernel, if it can be read.
 fn number(name: &str) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/sys/vm/{name}")).ok()?;
+    let text = kernel_file::read_text(format!("/proc/sys/vm/{name}")).ok()?;
     text.trim().parse().ok()
 }
 
@@ -170,6 +172,47 @@ pub(crate) fn make(pid: i32, mappings: usize, journal: &mut Journal) -> Result<R
     room.for_window(libc::RLIMIT_AS, journal)?;
     room.for_window(libc::RLIMIT_DATA, journal)?;
     Ok(room)
+}
+
+/// Gives a deputy the address space that it needs to become the process again, in case that somebody else has
+/// limited it meanwhile. Returns the limits that the process is to have.
+#[must_use]
+pub(crate) fn lift(pid: i32, original: &Original) -> Vec<Limit> {
+    let own = |resource: u32| {
+        let mut limits = original.limits.iter();
+        let own = limits.find(|limit| limit.resource == resource)?;
+        Some(Limit {
+            resource,
+            soft: own.soft,
+            hard: own.hard,
+        })
+    };
+    let mut found = Vec::new();
+    for resource in RAISED {
+        let free = Limit {
+            resource,
+            soft: u64::MAX,
+            hard: u64::MAX,
+        };
+        let now = foreign::limit(pid, resource).unwrap_or(free);
+        if now == free {
+            found.extend(own(resource));
+        } else {
+            // Without the right to do that, it may still have room enough.
+            let _ = foreign::set_limit(pid, free);
+            found.push(now);
+        }
+    }
+    found
+}
+
+/// Sets limits on the memory of a process that has come home.
+pub(crate) fn limit(pid: i32, limits: &[Limit]) {
+    for limit in limits {
+        if let Err(errno) = foreign::set_limit(pid, *limit) {
+            tracing::warn!(?limit, %errno, "a limit of the process was not set again");
+        }
+    }
 }
 
 impl Room {

@@ -648,8 +648,10 @@ fn limit_operations(
         }
         let mut soft = limit.soft;
         if limit.resource == libc::RLIMIT_AS && soft != u64::MAX {
-            // The reserved range is not memory of the program.
-            soft = soft.saturating_add(image.reserved.len());
+            // The reserved range is not memory of the program, nor what its stack has not grown by.
+            // Trap: room-counts
+            let beside = image.reserved.len() + address_space::room(image);
+            soft = soft.saturating_add(beside);
         }
         let Ok(resource) = nix_resource(limit.resource) else {
             continue;

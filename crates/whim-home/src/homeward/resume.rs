@@ -4,7 +4,9 @@ use super::HomewardError;
 use crate::convert::Original;
 use crate::deputy::DeputyError;
 use crate::holding::Holding;
+use crate::locks;
 use crate::numbers::OwnTid;
+use crate::room;
 use crate::server::{Finished, Server};
 use std::collections::HashMap;
 use whim_image::freeze::Frozen;
@@ -14,6 +16,7 @@ use whim_image::freeze_calls::{
 };
 use whim_model::{Activity, ProcessImage, Registers, Syscall, ThreadImage};
 use whim_sys::crash;
+use whim_sys::foreign::Limit;
 use whim_sys::process_vm;
 use whim_sys::ptrace::Tid;
 
@@ -86,7 +89,8 @@ impl Resumption {
     }
 }
 
-/// The last step: sets registers and masks, and unmaps the reserved range.
+/// The last step: sets registers and masks, unmaps the reserved range, and gives the process the limits on its
+/// memory, which would be too narrow while all that is there.
 ///
 /// # Errors
 /// A thread died; the kernel refused a register set.
@@ -94,6 +98,7 @@ pub fn resume_at_home(
     server: Server,
     image: &ProcessImage,
     original: &Original,
+    limits: &[Limit],
 ) -> Result<Holding, HomewardError> {
     let pid = server.deputy.pid();
     let mut resumptions = HashMap::new();
@@ -134,7 +139,11 @@ pub fn resume_at_home(
     let mut frozen = Frozen::assemble(pid, stops, &waits)?;
     let reserved = original.reserved;
     let unmap = Syscall::new(libc::SYS_munmap, &[reserved.start, reserved.len()]);
-    frozen.run(pid, &[unmap])?;
+    let calls: Vec<Syscall> = std::iter::once(unmap)
+        .chain(locks::future(original))
+        .collect();
+    frozen.run(pid, &calls)?;
+    room::limit(pid, limits);
     // Only now is nothing of the deputy left in the process.
     frozen.set_exit_kill(false)?;
     Ok(Holding::new(frozen.release()?))

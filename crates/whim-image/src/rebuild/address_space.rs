@@ -186,6 +186,14 @@ pub(super) fn with_room(image: &ProcessImage) -> Vec<Mapping> {
     mappings
 }
 
+/// The bytes by which the mappings are longer than the image has them.
+pub(super) fn room(image: &ProcessImage) -> u64 {
+    let longer = with_room(image).into_iter().zip(&image.mappings);
+    longer
+        .map(|(with, without)| without.start - with.start)
+        .sum()
+}
+
 fn mapped(mapping: &Mapping, end: u64) -> Step {
     (map(mapping, end), Some("Mapping memory"))
 }
