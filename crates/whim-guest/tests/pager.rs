@@ -160,7 +160,7 @@ fn pages_that_came_before_they_were_missed_are_told_of() {
 #[test]
 fn a_page_that_is_left_protected_can_be_written() {
     let (mut home, mut guest, shared) = started(PAGE_SIZE);
-    let mut bytes = vec![1; 1 << 20];
+    let mut bytes = vec![1u8; 1 << 20];
     let address = bytes.as_ptr().expose_provenance() as u64;
     let first = address.next_multiple_of(PAGE_SIZE);
     let index = usize::try_from(first - address).expect("less than a page");
