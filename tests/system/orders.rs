@@ -32,6 +32,11 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("orders::last_one_holds", 2, last_one_holds),
         Case::in_lab("orders::a_guest_without_lease_and_home", 2, without_home),
         Case::in_lab("orders::candidates", 2, candidates),
+        Case::in_lab(
+            "orders::refusals_change_nothing",
+            2,
+            refusals_change_nothing,
+        ),
         Case::in_lab("orders::labels", 3, labels),
         Case::in_lab("orders::shell", 2, shell),
         Case::in_lab("orders::only_of_administrators", 2, administrators),
@@ -442,6 +447,43 @@ fn candidates(cluster: &Cluster) -> Result<()> {
     ensure!(said.contains(sentence), "{said}");
     let shown = cluster.whim("n1", &["ps"])?;
     ensure!(shown.contains(sentence), "{shown}");
+    Ok(())
+}
+
+/// Who was never put into our hands is not there by a request that was refused, nor is what it starts.
+fn refusals_change_nothing(cluster: &Cluster) -> Result<()> {
+    let program = "python3";
+    let mut command = cluster.command("n1", &[program, "-c", ECHO]);
+    let mut talk = Talk::start(cluster, &mut command)?;
+    let pid = talk.ready()?.to_string();
+    let refuse = |words: &[&str]| cluster.refused("n1", words);
+    let outside = || -> Result<()> {
+        let said = cluster.whim("n1", &["why", &pid])?;
+        ensure!(said.contains("Not a candidate: it was started"), "{said}");
+        ensure!(!said.contains("just put it"), "{said}");
+        let shown = cluster.whim("n1", &["ps"])?;
+        ensure!(!shown.contains(program), "{shown}");
+        Ok(())
+    };
+    let said = refuse(&["migrate", &pid, "nowhere"])?;
+    ensure!(said.contains("There is no node nowhere"), "{said}");
+    outside()?;
+    refuse(&["migrate", &pid, "home"])?;
+    outside()?;
+    cluster.whim("n1", &["go", &pid])?;
+    outside()?;
+    cluster.whim("n1", &["drain", "n2"])?;
+    refuse(&["migrate", &pid, "n2"])?;
+    outside()?;
+    cluster.whim("n1", &["undrain", "n2"])?;
+    cluster.whim("n1", &["migrate", &pid, "n2"])?;
+    let shown = cluster.whim("n1", &["ps"])?;
+    ensure!(shown.contains(program), "{shown}");
+    cluster.whim("n1", &["migrate", &pid, "home"])?;
+    let said = cluster.whim("n1", &["why", &pid])?;
+    ensure!(!said.contains("Not a candidate"), "{said}");
+    talk.say("unharmed")?;
+    ensure!(talk.line()? == "unharmedunharmed");
     Ok(())
 }
 

@@ -315,7 +315,12 @@ async fn migrate(
     let (daemon, caller, sender) = (Arc::clone(daemon), caller.clone(), answers.clone());
     let work = async move {
         let result = moving::migrate(daemon.moves(), &caller, pid, &to, &sender).await;
-        daemon.balancing().placed(daemon.clock_ms(), pid);
+        // A request that was refused puts it nowhere.
+        let there =
+            |error: &MoveError| matches!(error, MoveError::There { .. } | MoveError::AtHome(_));
+        if result.as_ref().map_or_else(there, |_| true) {
+            daemon.balancing().placed(daemon.clock_ms(), pid);
+        }
         result
     };
     let report = detached(work).await?;
@@ -334,7 +339,9 @@ async fn bring(
     let (daemon, caller, sender) = (Arc::clone(daemon), caller.clone(), answers.clone());
     let work = async move {
         let result = moving::bring(daemon.moves(), &caller, pid, hold, &sender).await;
-        daemon.balancing().placed(daemon.clock_ms(), pid);
+        if result.is_ok() {
+            daemon.balancing().placed(daemon.clock_ms(), pid);
+        }
         result
     };
     let Some(report) = detached(work).await? else {

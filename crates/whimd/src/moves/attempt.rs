@@ -112,6 +112,8 @@ pub(crate) struct Target {
     pub stat: Stat,
     pub credentials: Credentials,
     pub candidate: Candidate,
+    /// It has become a candidate by this request, and what it was before.
+    pub tried: Option<Option<Candidate>>,
     pub journey: Option<Journey>,
 }
 

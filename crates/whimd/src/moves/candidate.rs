@@ -159,6 +159,9 @@ pub(crate) struct Candidate {
     /// Its last move, as long as it lives.
     #[serde(default)]
     pub last_move: Option<LastMove>,
+    /// It is a candidate only for as long as somebody tries to move it. What it starts is none.
+    #[serde(skip)]
+    pub tried: bool,
     /// Last sample of its CPU time: (milliseconds of our clock, ticks).
     #[serde(skip)]
     pub seen: Option<(u64, u64)>,
@@ -184,6 +187,7 @@ impl Candidate {
             declared: false,
             found_to_stay: None,
             last_move: None,
+            tried: false,
             seen: None,
             cpu_percent: 0.0,
             done_ms: 0,

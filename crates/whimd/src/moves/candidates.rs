@@ -87,6 +87,28 @@ impl Candidates {
         Ok(())
     }
 
+    /// Ends the time in which somebody tried to move a process: it stays a candidate, or is what it was before.
+    pub(crate) fn end_try(
+        &mut self,
+        (pid, start_time): (i32, u64),
+        kept: bool,
+        was: Option<Candidate>,
+    ) {
+        let known = self.by_pid.get_mut(&pid);
+        let Some(known) = known.filter(|known| known.start_time == start_time && known.tried)
+        else {
+            return;
+        };
+        known.tried = false;
+        if kept {
+            return;
+        }
+        match was {
+            Some(was) => self.by_pid.insert(pid, was),
+            None => self.by_pid.remove(&pid),
+        };
+    }
+
     /// Adds a candidate where there is nobody to tell of an error; false if it is not accepted.
     fn take(&mut self, candidate: Candidate, tally: &mut Tally) -> bool {
         match tally.room(candidate.user(), candidate.weight()) {
@@ -268,6 +290,7 @@ impl Candidates {
         inherits: &Inherits,
     ) -> Result<Option<Candidate>, Full> {
         let parent = self.by_pid.get(&stat.parent);
+        let parent = parent.filter(|parent| !parent.tried);
         let declared = parent.and_then(|parent| Some((parent, parent.declaration.as_ref()?)));
         let Some((parent, declaration)) = declared else {
             return Ok(None);

@@ -45,7 +45,7 @@ fn opened(moves: &Moves, caller: &Caller, pid: i32) -> Result<Target, MoveError>
 }
 
 /// A process that may be moved, whoever asks. If nobody has declared it, or its declaration does not
-/// hold any more, it becomes a candidate by this one.
+/// hold any more, it becomes a candidate by this one, until [`end_try`].
 fn found(
     moves: &Moves,
     process: Arc<Process>,
@@ -63,18 +63,19 @@ fn found(
         .get(pid)
         .filter(|known| known.start_time == stat.start_time)
         .cloned();
-    let mut refused = None;
+    let (mut refused, mut tried) = (None, None);
     let candidate = match known {
         Some(known) if known.check(&process).is_ok() => known,
-        // A request to move a process by its pid adopts the process.
+        // A request to move a process by its pid adopts the process, if it is moved.
         known => {
             let candidate = Candidate {
                 job,
-                moves: known.map_or(0, |known| known.moves),
+                moves: known.as_ref().map_or(0, |known| known.moves),
+                tried: true,
                 ..Candidate::new(&stat, RunOptions::default(), declaration)
             };
             match candidates.add(candidate.clone()) {
-                Ok(()) => moves.census().save(&candidates),
+                Ok(()) => tried = Some(known),
                 Err(full) => refused = Some(full.to_string()),
             }
             candidate
@@ -92,8 +93,19 @@ fn found(
         stat,
         credentials,
         candidate,
+        tried,
         journey,
     })
+}
+
+/// A request is over. A process that has become a candidate by it alone stays one if `kept`, and else is what it
+/// was: nothing that was refused changes what the balancer may do.
+fn end_try(moves: &Moves, target: &Stat, tried: Option<Option<Candidate>>, kept: bool) {
+    if let Some(was) = tried {
+        let mut candidates = moves.candidates();
+        candidates.end_try((target.pid, target.start_time), kept, was);
+        moves.census().save(&candidates);
+    }
 }
 
 /// Checks that the process may still be moved, and has no other rights than when it was found: room for
@@ -112,7 +124,8 @@ fn still_may(caller: &Caller, target: &Target) -> Result<(), MoveError> {
 /// # Errors
 /// Wrong pid, or not the caller's.
 pub(crate) fn adopt(moves: &Moves, caller: &Caller, pid: i32) -> Result<String, MoveError> {
-    let target = opened(moves, caller, pid)?;
+    let mut target = opened(moves, caller, pid)?;
+    end_try(moves, &target.stat, target.tried.take(), true);
     moves.census().refresh();
     if let Some(journey) = target
         .journey
@@ -166,9 +179,24 @@ pub(crate) async fn migrate_for(
     (cause, to): (Cause, &str),
     heard_by: Option<&Answers>,
 ) -> Result<MoveReport, MoveError> {
-    let pid = process.pid();
     let refused = |error: &MoveError| count_refusal(moves.ground().metrics(), error);
-    let found = target(moves, caller, Arc::clone(&process)).inspect_err(refused)?;
+    let mut found = target(moves, caller, process).inspect_err(refused)?;
+    let (stat, tried) = (found.stat.clone(), found.tried.take());
+    let result = send(moves, caller, found, (cause, to), heard_by).await;
+    end_try(moves, &stat, tried, result.is_ok());
+    result
+}
+
+/// Sends a process to a node, or home.
+async fn send(
+    moves: &Arc<Moves>,
+    caller: &Caller,
+    found: Target,
+    (cause, to): (Cause, &str),
+    heard_by: Option<&Answers>,
+) -> Result<MoveReport, MoveError> {
+    let pid = found.stat.pid;
+    let refused = |error: &MoveError| count_refusal(moves.ground().metrics(), error);
     let cluster = moves.ground().cluster();
     let home = cluster.node();
     if to == HOME || (to == home && cluster.member(to).is_none_or(|m| m.name == home)) {
@@ -194,6 +222,7 @@ pub(crate) async fn migrate_for(
             // If it has ended, `target` says so.
             Err(error) if error.is_silence() => {
                 watching::settle(moves, &journey.about.journey).await;
+                let process = Arc::clone(&found.process);
                 let found = target(moves, caller, process)?;
                 if found.journey.is_some() {
                     return Err(error);
@@ -433,9 +462,13 @@ pub(crate) async fn bring(
     hold: bool,
     answers: &Answers,
 ) -> Result<Option<MoveReport>, MoveError> {
-    let found = opened(moves, caller, pid)
+    let mut found = opened(moves, caller, pid)
         .inspect_err(|error| count_refusal(moves.ground().metrics(), error))?;
-    bring_for(moves, found, hold, (Cause::User, Some(answers))).await
+    let (stat, tried) = (found.stat.clone(), found.tried.take());
+    let result = bring_for(moves, found, hold, (Cause::User, Some(answers))).await;
+    // What is kept at home is known for that.
+    end_try(moves, &stat, tried, hold && result.is_ok());
+    result
 }
 
 async fn bring_for(
@@ -579,8 +612,9 @@ fn hold_at_home(census: &Census, process: &Stat, held: bool) {
 /// # Errors
 /// Wrong pid, or not the caller's.
 pub(crate) fn go(moves: &Moves, caller: &Caller, pid: i32) -> Result<String, MoveError> {
-    let found = opened(moves, caller, pid)?;
+    let mut found = opened(moves, caller, pid)?;
     hold_at_home(moves.census(), &found.stat, false);
+    end_try(moves, &found.stat, found.tried.take(), false);
     Ok(if found.candidate.held {
         format!("Process {pid} may move again")
     } else {
