@@ -287,6 +287,102 @@ static void room(void)
         munmap(areas[--count], SIZE);
 }
 
+/* ---- what the mapping of a file may become, and what is beside memory that grows ---- */
+
+static char *shared_file, *both, *growing;
+
+/* Two pages of a file that may only be read; one page of memory and one of that file beside each other, and one
+ * of memory behind a hole; and memory that grows downwards, with nothing below it. */
+static void asks_prepare(void)
+{
+    char path[64];
+    int made = open("/tmp", O_RDWR | O_TMPFILE, 0644);
+    need(made >= 0 && ftruncate(made, 2 * PAGE) == 0, "its file");
+    snprintf(path, sizeof path, "/proc/self/fd/%d", made);
+    int file = open(path, O_RDONLY);
+    close(made);
+    shared_file = mmap(NULL, 2 * PAGE, PROT_READ, MAP_SHARED, file, 0);
+    both = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *second = mmap(both + PAGE, PAGE, PROT_READ, MAP_PRIVATE | MAP_FIXED, file, 0);
+    char *room = mmap(NULL, 4096 * PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    need(shared_file != MAP_FAILED && second == both + PAGE && room != MAP_FAILED, "mmap");
+    need(munmap(both + 2 * PAGE, PAGE) == 0 && munmap(room, 4096 * PAGE) == 0, "munmap");
+    growing = mmap(room + 4000 * PAGE, PAGE, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_GROWSDOWN, -1, 0);
+    need(growing != MAP_FAILED, "MAP_GROWSDOWN");
+    close(file);
+    say("prepared");
+}
+
+static void asks_write(void)
+{
+    say("%d", error_of(mprotect(shared_file, PAGE, PROT_READ | PROT_WRITE)));
+    say(" %d", error_of(mprotect(shared_file, PAGE, PROT_READ)));
+}
+
+static void asks_second(void)
+{
+    char *second = mremap(shared_file, 0, PAGE, MREMAP_MAYMOVE);
+    say("%d", second == MAP_FAILED ? errno : second[0]);
+    if (second != MAP_FAILED)
+        munmap(second, PAGE);
+}
+
+static void asks_several(void)
+{
+    char *to = mmap(NULL, 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *moved = mremap(both, 2 * PAGE, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, to);
+    say("%d", moved == MAP_FAILED ? errno : 0);
+    if (moved != MAP_FAILED) {
+        say(" %d", mremap(moved, 2 * PAGE, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, both) == both);
+        munmap(to, 2 * PAGE);
+    }
+}
+
+static void asks_advice(void)
+{
+    say("%d", error_of(madvise(both, 4 * PAGE, MADV_WILLNEED)));
+    say(" %d", error_of(madvise(both, 2 * PAGE, MADV_REMOVE)));
+}
+
+static void asks_room(void)
+{
+    unsigned char found;
+    char *below = growing - 300 * PAGE;
+    say("%d", error_of(mincore(below, PAGE, &found)));
+    say(" %d", error_of(mprotect(below, PAGE, PROT_READ)));
+    say(" %d", error_of(madvise(below, PAGE, MADV_DONTNEED)));
+    char *made = mmap(below, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    say(" %d", made == below ? 0 : errno);
+    say(" %d", error_of(munmap(below, PAGE)));
+}
+
+static void asks_growing(void)
+{
+    char *made = mmap(growing - 3000 * PAGE, PAGE, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN | MAP_FIXED_NOREPLACE, -1, 0);
+    int file = open("/proc/self/exe", O_RDONLY);
+    say("%d", made == growing - 3000 * PAGE);
+    say(" %ld", (long)pread(file, made - PAGE, 4, 0));
+    close(file);
+    munmap(made - PAGE, 2 * PAGE);
+}
+
+static void asks_locked(void)
+{
+    need(mlockall(MCL_FUTURE) == 0, "mlockall");
+    say("locks");
+}
+
+static void asks_dropped(void)
+{
+    char *made = map(PROT_READ | PROT_WRITE, 0);
+    made[0] = 7;
+    say("%d", error_of(madvise(made, PAGE, MADV_DONTNEED)));
+    say(" %d", made[0]);
+    munmap(made, SIZE);
+}
+
 /* ---- shares ---- */
 
 struct attributes {
@@ -613,6 +709,9 @@ static const struct {
     {"deny memory", deny_memory}, {"memory", memory},
     {"deny stamps", deny_stamps}, {"allow stamps", allow_stamps}, {"stamps", stamps},
     {"limits 1", limits_1}, {"limits 2", limits_2}, {"limits", limits},
+    {"asks prepare", asks_prepare}, {"asks write", asks_write}, {"asks second", asks_second},
+    {"asks several", asks_several}, {"asks advice", asks_advice}, {"asks room", asks_room},
+    {"asks growing", asks_growing}, {"asks locked", asks_locked}, {"asks dropped", asks_dropped},
     {"narrow", narrow}, {"no lock right", no_lock_right}, {"narrow locks", narrow_locks}, {"room", room},
     {"share 1", share_1}, {"share 2", share_2}, {"shares", shares},
     {"shares of new", shares_of_new},

@@ -66,7 +66,12 @@ fn same(cluster: &Cluster, steps: &[(&str, Step)]) -> Result<()> {
             _ => node,
         };
         if *node != place {
-            cluster.move_to(pid, node)?;
+            match cluster.move_to(pid, node) {
+                // What it was told to do has brought it home.
+                Err(error)
+                    if *node == "home" && format!("{error:#}").contains("at home already") => {}
+                moved => moved?,
+            }
             place = node;
         }
         let expected = take(&mut unmoved, *step)?;

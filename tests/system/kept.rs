@@ -16,6 +16,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("kept::denied_time_stamps", 3, denied_stamps),
         Case::in_lab("kept::limits", 2, limits),
         Case::in_lab("kept::narrow_limits", 2, narrow_limits),
+        Case::in_lab("kept::what_only_home_knows", 3, what_only_home_knows),
         Case::in_lab("kept::shares", 3, shares),
         Case::in_lab("kept::rights", 3, rights),
         Case::in_lab("kept::sandboxes", 2, sandboxes),
@@ -191,6 +192,25 @@ fn narrow_limits(cluster: &Cluster) -> Result<()> {
         ("home", "room"),
         ("n2", "limits"),
         ("home", "limits"),
+    ];
+    same(cluster, "keeps", &steps)
+}
+
+/// What the mapping of a file may become, and what is there beside memory that grows or is to be locked, a host's
+/// kernel does not know.
+fn what_only_home_knows(cluster: &Cluster) -> Result<()> {
+    let steps = [
+        ("n1", "asks prepare"),
+        ("n2", "asks write"),
+        ("n3", "asks second"),
+        ("n2", "asks several"),
+        ("n3", "asks advice"),
+        ("n2", "asks room"),
+        ("n3", "grow"),
+        ("n2", "asks growing"),
+        ("home", "asks locked"),
+        ("n3", "asks dropped"),
+        ("home", "asks dropped"),
     ];
     same(cluster, "keeps", &steps)
 }

@@ -117,6 +117,21 @@ impl<'a> Builder<'a> {
         self.memory.has_file(address, length)
     }
 
+    /// As [`GuestMemory::is_file`].
+    pub(crate) fn is_file(&self, address: u64, length: u64) -> bool {
+        self.memory.is_file(address, length)
+    }
+
+    /// As [`GuestMemory::forbids`].
+    pub(crate) fn forbids(&self, address: u64, length: u64, protection: u32) -> bool {
+        self.memory.forbids(address, length, protection)
+    }
+
+    /// As [`GuestMemory::is_room`].
+    pub(crate) fn is_room(&self, address: u64, length: u64) -> bool {
+        self.memory.is_room(address, length)
+    }
+
     /// An argument as the guest gave it.
     pub(crate) fn value(&self, index: usize) -> u64 {
         self.call.args[index]

@@ -33,6 +33,12 @@ pub(crate) fn mmap(builder: &mut Builder<'_>) -> Flow {
     if flags & libc::MAP_HUGETLB != 0 {
         return go_home("it asks for huge pages of the hugetlb pool");
     }
+    if flags & libc::MAP_GROWSDOWN != 0 {
+        return go_home("it maps memory that grows downwards");
+    }
+    if builder.context.locks_future {
+        return go_home(LOCKS_FUTURE);
+    }
     let fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0;
     // Without MAP_FIXED the address is a wish, and the kernel chooses no range that is in use.
     let touches = builder
@@ -42,12 +48,18 @@ pub(crate) fn mmap(builder: &mut Builder<'_>) -> Flow {
     if fixed && touches {
         return special(Special::ReservedMemory);
     }
+    if fixed && builder.is_room(builder.value(0), builder.value(1)) {
+        return go_home(ROOM);
+    }
     if anonymous {
         run_here()
     } else {
         special(Special::MapFile)
     }
 }
+
+const LOCKS_FUTURE: &str = "all memory that it maps is to be locked";
+const ROOM: &str = "it changes, or asks about, memory into which a mapping may still grow";
 
 /// A memory call that the filter trapped, with these pairs of address and length.
 pub(crate) fn memory_call(builder: &Builder<'_>, ranges: &[(u64, u64)]) -> Flow {
@@ -57,15 +69,50 @@ pub(crate) fn memory_call(builder: &Builder<'_>, ranges: &[(u64, u64)]) -> Flow 
     if ranges.iter().any(touches) {
         return special(Special::ReservedMemory);
     }
+    // Trap: room-is-not-memory
+    if ranges
+        .iter()
+        .any(|(address, length)| builder.is_room(*address, *length))
+    {
+        return go_home(ROOM);
+    }
     run_here()
+}
+
+/// The end of the heap. Nothing is mapped where only the present end is asked for.
+pub(crate) fn brk(builder: &mut Builder<'_>) -> Flow {
+    let end = builder.value(0);
+    if builder.context.locks_future && end != 0 {
+        return go_home(LOCKS_FUTURE);
+    }
+    memory_call(builder, &[(end, 1)])
+}
+
+const PROT_WRITE: u32 = 2;
+/// Trapped, because here what is the mapping of a file at home may be made executable in any case.
+pub(crate) const PROT_EXEC: u32 = 4;
+
+pub(crate) fn mprotect(builder: &mut Builder<'_>) -> Flow {
+    let (address, length) = (builder.value(0), builder.value(1));
+    if builder.forbids(address, length, builder.unsigned(2)) {
+        return go_home("it asks for a right to the mapping of a file that only home can give");
+    }
+    memory_call(builder, &[(address, length)])
 }
 
 const MREMAP_MAYMOVE: u32 = 1;
 const MREMAP_FIXED: u32 = 2;
+const MREMAP_DONTUNMAP: u32 = 4;
 /// Trapped, as is whatever makes a mapping longer.
-pub(crate) const MREMAP_DONTUNMAP: u32 = 4;
+pub(crate) const MREMAP_TRAPPED: u32 = MREMAP_FIXED | MREMAP_DONTUNMAP;
 
 pub(crate) fn mremap(builder: &mut Builder<'_>) -> Flow {
+    if builder.context.locks_future && builder.value(2) > builder.value(1) {
+        return go_home(LOCKS_FUTURE);
+    }
+    if is_homes_alone(builder) {
+        return go_home("it moves mappings of files in a way that only home knows");
+    }
     let mut ranges = vec![(builder.value(0), builder.value(1))];
     if builder.unsigned(3) & MREMAP_FIXED != 0 {
         ranges.push((builder.value(4), builder.value(2)));
@@ -78,6 +125,20 @@ pub(crate) fn mremap(builder: &mut Builder<'_>) -> Flow {
         return special(Special::RemapFile);
     }
     memory_call(builder, &ranges)
+}
+
+/// Whether mappings of files are moved that a host does not know well enough: memory beside them at once
+/// (which Linux from 6.17 on does, but not for ours), one of which a second one is made, or one that may
+/// not become writable, whose new place would not be watched.
+fn is_homes_alone(builder: &Builder<'_>) -> bool {
+    let page = whim_model::PAGE_SIZE;
+    let (address, old) = (builder.value(0), builder.value(1));
+    let as_long =
+        old.checked_next_multiple_of(page) == builder.value(2).checked_next_multiple_of(page);
+    let several = as_long && !builder.is_file(address, old);
+    // Trap: several-mappings-at-once
+    builder.has_file(address, old.max(1))
+        && (old == 0 || several || builder.forbids(address, old.max(1), PROT_WRITE))
 }
 
 /// Whether the call is one of those after which more of a file is to be seen than before. What this
@@ -118,7 +179,11 @@ pub(crate) fn madvise(builder: &mut Builder<'_>) -> Flow {
     let (address, length) = (builder.value(0), builder.value(1));
     let of_file =
         address.is_multiple_of(whim_model::PAGE_SIZE) && builder.has_file(address, length);
+    let whole = of_file && builder.is_file(address, length);
     match builder.unsigned(2) {
+        WILLNEED | REMOVE | FREE | WIPEONFORK if of_file && !whole => {
+            go_home("it gives advice on mappings of several kinds at once")
+        }
         // A host merges no pages: who shares them can be told from outside.
         MERGEABLE | UNMERGEABLE => {
             go_home("it says which of its pages may be merged with equal ones")

@@ -167,7 +167,7 @@ fn section(text: &mut String, class: CallClass, title: &str, tested_by: TestedBy
 
 fn remark(row: &Row) -> String {
     let gate = match row.gate {
-        Gate::Memory { .. } | Gate::Advice { .. } | Gate::Remap => {
+        Gate::Memory { .. } | Gate::Break | Gate::Protect | Gate::Advice { .. } | Gate::Remap => {
             "goes home if it touches the reserved range"
         }
         _ => "",

@@ -45,8 +45,11 @@ const TEBIBYTE_HIGH: u32 = 1 << 8;
 
 const MMAP_FLAGS: usize = 3;
 const ADVICE: usize = 2;
-/// MAP_TYPE, MAP_ANONYMOUS, MAP_HUGETLB
-const MMAP_MASK: u32 = 0x0f | 0x20 | 0x4_0000;
+/// MAP_TYPE, MAP_ANONYMOUS, MAP_GROWSDOWN, MAP_HUGETLB
+const MMAP_MASK: u32 = 0x0f | 0x20 | 0x100 | 0x4_0000;
+const PROTECTION: usize = 2;
+/// The most places for which a filter has instructions of their own; more are taken together.
+const PLACES_MAX: usize = 8;
 /// MAP_PRIVATE | MAP_ANONYMOUS
 const MMAP_PLAIN: u32 = 0x02 | 0x20;
 
@@ -79,11 +82,50 @@ fn load_high(index: usize) -> Instruction {
 /// (ERESTARTNOINTR).
 const NO_CALL: u32 = 1 << 31;
 
+/// Where a guest's memory is not this host's kernel's alone to judge.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    /// As in [`crate::Context`].
+    pub reserved: (u64, u64),
+    /// Start and end of each other place; memory calls that begin in the same 4 GiB, or in the 4 GiB below, are
+    /// trapped.
+    pub others: Vec<(u64, u64)>,
+    /// As in [`crate::Context`]: whatever maps memory is trapped.
+    pub locks_future: bool,
+}
+
+impl Places {
+    /// The high halves of the first and last address of each, disjoint.
+    fn high_halves(&self) -> Vec<(u32, u32)> {
+        let mut halves: Vec<(u32, u32)> = self
+            .others
+            .iter()
+            .filter(|(start, end)| start < end)
+            .map(|(start, end)| (high(*start).saturating_sub(1), high(*end - 1)))
+            .collect();
+        halves.sort_unstable();
+        let mut found: Vec<(u32, u32)> = Vec::new();
+        for (first, last) in halves {
+            match found.last_mut() {
+                Some(before) if first <= before.1.saturating_add(1) => {
+                    before.1 = before.1.max(last)
+                }
+                _ => found.push((first, last)),
+            }
+        }
+        if found.len() > PLACES_MAX {
+            let first = found.first().map_or(0, |place| place.0);
+            let last = found.last().map_or(0, |place| place.1);
+            found = vec![(first, last)];
+        }
+        found
+    }
+}
+
 /// Instructions that check the architecture; the next one loads the number.
 const HEAD: usize = 6;
 
-/// Seccomp program for a guest whose reserved range is `[start, end)` (both multiples of 1 TiB,
-/// `(0, 0)` for none).
+/// Seccomp program for a guest. Its reserved range begins and ends at multiples of 1 TiB (`(0, 0)`: none).
 ///
 /// Allows what the table says is local, and traps everything else: also numbers that it does not
 /// know, those with the x32 bit, and 32-bit calls, which [`crate::notified`] sends home. Negative
@@ -92,7 +134,7 @@ const HEAD: usize = 6;
 /// The range is compared by the high halves of addresses only. An address less than 1 TiB below
 /// the range is trapped too, and so is a length of 1 TiB or more: then no untrapped call can
 /// reach into the range.
-pub fn guest_filter(reserved: (u64, u64)) -> Vec<Instruction> {
+pub fn guest_filter(places: &Places) -> Vec<Instruction> {
     let mut program = vec![
         op(LOAD, ARCH_AT),
         jump(JUMP_IF_EQUAL, NATIVE, 4, 0),
@@ -103,7 +145,7 @@ pub fn guest_filter(reserved: (u64, u64)) -> Vec<Instruction> {
         op(LOAD, NUMBER_AT),
     ];
     for row in TABLE {
-        let block = block(row, reserved);
+        let block = block(row, places);
         let (Ok(number), Ok(length)) = (u32::try_from(row.number), u8::try_from(block.len()))
         else {
             continue;
@@ -127,12 +169,12 @@ pub fn guest_filter(reserved: (u64, u64)) -> Vec<Instruction> {
 /// Calls from code in the reserved range are not trapped, because the supervisor has the guest make
 /// calls there while it does not listen. A guest that jumps there gets `EFAULT` for its own missing
 /// pages, and nothing else.
-pub fn cautious_filter(reserved: (u64, u64)) -> Vec<Instruction> {
-    let mut program = guest_filter(reserved);
+pub fn cautious_filter(places: &Places) -> Vec<Instruction> {
+    let mut program = guest_filter(places);
     let trap = |number| [jump(JUMP_IF_EQUAL, number, 0, 1), op(RETURN, NOTIFY)];
     let mut traps = vec![op(LOAD, NUMBER_AT)];
     traps.extend(crate::touch::touching().flat_map(trap));
-    let (start, end) = reserved;
+    let (start, end) = places.reserved;
     if let (true, Ok(length)) = (start < end, u8::try_from(traps.len())) {
         let exempt = [
             op(LOAD, POINTER_AT + 4),
@@ -147,30 +189,42 @@ pub fn cautious_filter(reserved: (u64, u64)) -> Vec<Instruction> {
 
 /// The instructions for a row once the number is known. Empty: the call is trapped like everything
 /// unknown.
-fn block(row: &Row, reserved: (u64, u64)) -> Vec<Instruction> {
+fn block(row: &Row, places: &Places) -> Vec<Instruction> {
     let mut block = Vec::new();
     match row.gate {
         Gate::Trap => return block,
         Gate::Allow => {}
-        Gate::Memory { addresses, lengths } => ranges(&mut block, addresses, lengths, reserved),
+        Gate::Memory { addresses, lengths } => ranges(&mut block, addresses, lengths, places),
+        Gate::Break => {
+            if places.locks_future {
+                unless_null(&mut block, 0);
+            }
+            ranges(&mut block, &[0], &[], places);
+        }
+        Gate::Protect => {
+            block.push(load_low(PROTECTION));
+            block.push(jump(JUMP_IF_BITS, crate::decide::PROT_EXEC, 0, 1));
+            block.push(op(RETURN, NOTIFY));
+            ranges(&mut block, &[0], &[1], places);
+        }
         Gate::Advice { trapped } => {
             block.push(load_low(ADVICE));
-            for value in trapped {
-                block.push(jump(JUMP_IF_EQUAL, *value, 0, 1));
-                block.push(op(RETURN, NOTIFY));
-            }
-            ranges(&mut block, &[0], &[1], reserved);
+            trap_values(&mut block, trapped);
+            ranges(&mut block, &[0], &[1], places);
         }
         Gate::Map => {
+            if places.locks_future {
+                return block;
+            }
             block.push(load_low(MMAP_FLAGS));
             block.push(op(AND, MMAP_MASK));
             block.push(jump(JUMP_IF_EQUAL, MMAP_PLAIN, 1, 0));
             block.push(op(RETURN, NOTIFY));
-            ranges(&mut block, &[0], &[1], reserved);
+            ranges(&mut block, &[0], &[1], places);
         }
         Gate::Remap => {
             show_more(&mut block);
-            ranges(&mut block, &[0, 4], &[1, 2], reserved);
+            ranges(&mut block, &[0, 4], &[1, 2], places);
         }
         Gate::AllowIf { index, values } => {
             block.push(load_low(index));
@@ -187,34 +241,44 @@ fn block(row: &Row, reserved: (u64, u64)) -> Vec<Instruction> {
             negative,
         } => {
             block.push(load_low(index));
-            for value in values {
-                block.push(jump(JUMP_IF_EQUAL, *value, 0, 1));
-                block.push(op(RETURN, NOTIFY));
-            }
+            trap_values(&mut block, values);
             if negative {
                 block.push(jump(JUMP_IF_BITS, 1 << 31, 0, 1));
                 block.push(op(RETURN, NOTIFY));
             }
         }
         Gate::AllowNull { index } => {
-            for load in [load_low(index), load_high(index)] {
-                block.push(load);
-                block.push(jump(JUMP_IF_EQUAL, 0, 1, 0));
-                block.push(op(RETURN, NOTIFY));
-            }
+            unless_null(&mut block, index);
         }
     }
     block.push(op(RETURN, ALLOW));
     block
 }
 
-/// Traps an `mremap` after which there is more than before.
+/// Traps the call unless this argument is 0.
+fn unless_null(block: &mut Vec<Instruction>, index: usize) {
+    for load in [load_low(index), load_high(index)] {
+        block.push(load);
+        block.push(jump(JUMP_IF_EQUAL, 0, 1, 0));
+        block.push(op(RETURN, NOTIFY));
+    }
+}
+
+/// Traps the call if what has been loaded is one of these.
+fn trap_values(block: &mut Vec<Instruction>, values: &[u32]) {
+    for value in values {
+        block.push(jump(JUMP_IF_EQUAL, *value, 0, 1));
+        block.push(op(RETURN, NOTIFY));
+    }
+}
+
+/// Traps an `mremap` after which there is more than before, or which may concern several mappings.
 fn show_more(block: &mut Vec<Instruction>) {
     const OLD: usize = 1;
     const NEW: usize = 2;
     const HOW: usize = 3;
     block.push(load_low(HOW));
-    block.push(jump(JUMP_IF_BITS, crate::decide::MREMAP_DONTUNMAP, 0, 1));
+    block.push(jump(JUMP_IF_BITS, crate::decide::MREMAP_TRAPPED, 0, 1));
     block.push(op(RETURN, NOTIFY));
     // The upper halves decide, unless they are equal.
     block.extend([load_high(OLD), op(KEEP, 0), load_high(NEW)]);
@@ -225,13 +289,17 @@ fn show_more(block: &mut Vec<Instruction>) {
     block.push(op(RETURN, NOTIFY));
 }
 
-fn ranges(
-    block: &mut Vec<Instruction>,
-    addresses: &[usize],
-    lengths: &[usize],
-    reserved: (u64, u64),
-) {
-    let (start, end) = reserved;
+fn ranges(block: &mut Vec<Instruction>, addresses: &[usize], lengths: &[usize], places: &Places) {
+    let others = places.high_halves();
+    for index in addresses {
+        block.push(load_high(*index));
+        for (first, last) in &others {
+            block.push(jump(JUMP_IF_GREATER_OR_EQUAL, *first, 0, 2));
+            block.push(jump(JUMP_IF_GREATER, *last, 1, 0));
+            block.push(op(RETURN, NOTIFY));
+        }
+    }
+    let (start, end) = places.reserved;
     if start >= end {
         return;
     }

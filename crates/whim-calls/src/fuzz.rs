@@ -86,6 +86,7 @@ pub fn calls(data: &[u8]) {
         pid: PID,
         threads: THREADS.to_vec(),
         reserved: RESERVED,
+        locks_future: place.is_multiple_of(7),
     };
     let memory = Memory(contents);
     let decision = resolve(&call, &context, &memory);

@@ -368,7 +368,7 @@ pub const KEPT: &[Kept] = &[
         "MCL_FUTURE",
         Process,
         AtHome,
-        "what is mapped away is locked when it is home",
+        "whatever maps memory from then on is called at home alone",
     ),
     kept("mlockall", "MCL_ONFAULT", Process, AtHome, "as MCL_FUTURE"),
     kept("mbind, set_mempolicy", "MPOL_DEFAULT", Mapping, Travels, ""),

@@ -37,7 +37,7 @@ mod table;
 mod touch;
 mod types;
 
-pub use filter::{Instruction, cautious_filter, guest_filter};
+pub use filter::{Instruction, Places, cautious_filter, guest_filter};
 pub use hiding::{
     at_stop, ends_at_stop, relative_time, restarts_here, result_when_over, transfer,
     waits_for_child,

@@ -70,11 +70,16 @@ pub(crate) enum Gate {
         addresses: &'static [usize],
         lengths: &'static [usize],
     },
+    /// brk: as `Memory`; our own question where it ends is never trapped.
+    Break,
+    /// mprotect: as `Memory`, and trapped if memory is to become executable.
+    Protect,
     /// madvise: as `Memory`, and trapped for these kinds of advice.
     Advice { trapped: &'static [u32] },
     /// mmap: as `Memory`, and trapped unless anonymous, private and of ordinary pages.
     Map,
-    /// mremap: as `Memory`, and trapped if it makes a mapping longer or leaves one where it was.
+    /// mremap: as `Memory`, and trapped if it makes a mapping longer, leaves one where it was or is told where it
+    /// is to go.
     Remap,
     /// Not trapped if the low half of an argument is one of these.
     AllowIf {

@@ -104,9 +104,10 @@ table! {
     lseek => forward(&[]);
     mmap => here(decide::mmap, "anonymous: local; private file: from the attic; shared: home")
         .gate(Gate::Map);
-    mprotect => memory(&[0], &[1]);
+    mprotect => local_but(decide::mprotect, "a right that the file there may not give: home")
+        .gate(Gate::Protect);
     munmap => memory(&[0], &[1]);
-    brk => memory(&[0], &[]);
+    brk => local_but(decide::brk, "with MCL_FUTURE: home").gate(Gate::Break);
     rt_sigaction => here(decide::rt_sigaction, "a new action is mirrored at home, then local")
         .gate(Gate::AllowNull { index: 1 });
     rt_sigprocmask => local();
@@ -466,7 +467,7 @@ table! {
     copy_file_range => forward(&[V, OFFSET, V, OFFSET]).waits();
     preadv2 => nested(nested::readv, "iovec array and its pieces").waits();
     pwritev2 => nested(nested::writev, "iovec array and its pieces").waits();
-    pkey_mprotect => memory(&[0], &[1]);
+    pkey_mprotect => local_but(decide::mprotect, "as mprotect").gate(Gate::Protect);
     pkey_alloc => home(KEY);
     pkey_free => home(KEY);
     statx => forward(&[V, PATH, V, V, put(STATX)]);

@@ -26,6 +26,22 @@ pub trait GuestMemory {
         let _ = (address, length);
         false
     }
+    /// True if all of the range belongs to mappings of files.
+    fn is_file(&self, address: u64, length: u64) -> bool {
+        let _ = (address, length);
+        false
+    }
+    /// True if the mapping of a file there may not have one of these rights (PROT_*), or nobody here knows.
+    fn forbids(&self, address: u64, length: u64, protection: u32) -> bool {
+        let _ = (address, length, protection);
+        false
+    }
+    /// True if a byte of the range is in memory that was only given to a mapping that grows downwards, as room:
+    /// at home nothing is there.
+    fn is_room(&self, address: u64, length: u64) -> bool {
+        let _ = (address, length);
+        false
+    }
 }
 
 /// The `arch` of a native call in a seccomp notification (`AUDIT_ARCH_X86_64`).
@@ -281,6 +297,8 @@ pub struct Context {
     /// Start and end of the reserved range (attic, window control, stub), both multiples of
     /// 1 TiB. `(0, 0)`: none.
     pub reserved: (u64, u64),
+    /// All that it maps from now on is to be locked (MCL_FUTURE), which is said at home alone.
+    pub locks_future: bool,
 }
 
 impl Context {

@@ -4,12 +4,14 @@ use crate::clocks::Ahead;
 use crate::connections::{Assembly, ConnectionError};
 use crate::error::GuestError;
 use crate::guest::Guest;
+use crate::mappings::{STACK_ROOM, growing};
 use crate::pager::{self, PagerError, Shared};
 use crate::sandbox::{GuestRequest, Sandbox, SandboxError};
 use crate::table::{Arrival as PageArrival, Piece};
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
+use whim_calls::Places;
 use whim_image::rebuild::{Blank, Mapped, RebuildError, Rebuilt};
 use whim_journey::message::ClockPair;
 use whim_model::{Backing, Clocks, Mapping, PAGE_SIZE, ProcessImage};
@@ -207,12 +209,14 @@ impl Arrival {
             .ok_or(ArrivalError::Turn("image without page connection"))?;
         for mapping in &image.mappings {
             if let Backing::File { id, offset } = mapping.backing {
-                shared.table().insert(Piece {
+                let mut table = shared.table();
+                table.insert(Piece {
                     start: mapping.start,
                     end: mapping.end,
                     mapping: id,
                     offset,
                 });
+                table.restrict(id, mapping.flags);
             }
         }
         pager::start(Arc::clone(&shared), pages, epoch, (guest, pagemap))
@@ -342,12 +346,21 @@ fn note_own(shared: &Shared, mapping: &Mapping, at: u64, length: u64) {
 
 /// The guest's system call filter, as the kernel reads it.
 fn filter(image: &ProcessImage, cautious: bool) -> Vec<u8> {
-    let reserved = (image.reserved.start, image.reserved.end);
+    let never_write = image.mappings.iter();
+    let never_write = never_write.filter(|mapping| mapping.flags.never_write);
+    let never_write = never_write.map(|mapping| (mapping.start, mapping.end));
+    let rooms = growing(image).into_iter();
+    let rooms = rooms.map(|range| (range.start.saturating_sub(STACK_ROOM), range.start));
+    let places = Places {
+        reserved: (image.reserved.start, image.reserved.end),
+        others: never_write.chain(rooms).collect(),
+        locks_future: image.locks_future,
+    };
     let mut bytes = Vec::new();
     let program = if cautious {
-        whim_calls::cautious_filter(reserved)
+        whim_calls::cautious_filter(&places)
     } else {
-        whim_calls::guest_filter(reserved)
+        whim_calls::guest_filter(&places)
     };
     for one in program {
         bytes.extend_from_slice(&one.code.to_le_bytes());

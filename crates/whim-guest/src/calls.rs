@@ -12,8 +12,10 @@ use whim_calls::{Decision, Forward, Region, Special, resolve};
 use whim_image::freeze_calls::{
     ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTNOINTR, ERESTARTSYS,
 };
-use whim_journey::message::{CallRequest, Disposition, RELEASED_MAX, ToHome, WireRegion};
-use whim_model::{MappingId, PAGE_SIZE, Syscall};
+use whim_journey::message::{
+    CallRequest, Disposition, MAPPED_WITHOUT_EXECUTION, RELEASED_MAX, ToHome, WireRegion,
+};
+use whim_model::{MappingFlags, MappingId, PAGE_SIZE, Syscall};
 use whim_sys::ptrace::{Stopped, TraceError};
 use whim_sys::seccomp::{Notification, Response};
 use whim_sys::uffd::Mode;
@@ -639,6 +641,13 @@ impl Guest {
             let result = reply.result.min(-1);
             return self.respond(host_tid, Response::Result(result));
         };
+        self.shared.table().restrict(
+            mapping,
+            MappingFlags {
+                never_execute: reply.result == MAPPED_WITHOUT_EXECUTION,
+                ..MappingFlags::default()
+            },
+        );
         let stopped = self.take_out(host_tid)?;
         let [address, length, protection, flags, ..] = call.args;
         let kept = libc::MAP_FIXED

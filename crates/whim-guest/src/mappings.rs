@@ -8,6 +8,9 @@ use whim_image::vdso::Proxy;
 use whim_model::{Backing, Mapping, MappingFlags, ProcessImage, Protection, Range};
 use whim_sys::pagemap::Pagemap;
 
+/// The most room, in bytes, that memory which grows downwards has below it.
+pub(crate) const STACK_ROOM: u64 = whim_image::rebuild::STACK_ROOM;
+
 /// What of an image grows downwards.
 pub(crate) fn growing(image: &ProcessImage) -> Vec<Range> {
     let mappings = image.mappings.iter();
@@ -87,7 +90,7 @@ impl Guest {
 fn pieces(entry: &MapEntry, flags: MappingFlags, table: &Table) -> Vec<Mapping> {
     let mut found = Vec::new();
     let protection: Protection = entry.protection;
-    let mut add = |start: u64, end: u64, backing: Backing| {
+    let mut add = |start: u64, end: u64, backing: Backing, flags: MappingFlags| {
         if start < end {
             found.push(Mapping {
                 start,
@@ -100,19 +103,30 @@ fn pieces(entry: &MapEntry, flags: MappingFlags, table: &Table) -> Vec<Mapping> 
     };
     if entry.is_kernel() {
         let name = entry.name.clone();
-        add(entry.range.start, entry.range.end, Backing::Kernel { name });
+        add(
+            entry.range.start,
+            entry.range.end,
+            Backing::Kernel { name },
+            flags,
+        );
         return found;
     }
     let mut at = entry.range.start;
     for piece in table.overlapping(entry.range) {
-        add(at, piece.start, Backing::Anonymous);
+        add(at, piece.start, Backing::Anonymous, flags);
         let backing = Backing::File {
             id: piece.mapping,
             offset: piece.offset,
         };
-        add(piece.start, piece.end, backing);
+        let (never_write, never_execute) = table.restrictions(piece.mapping);
+        let flags = MappingFlags {
+            never_write,
+            never_execute,
+            ..flags
+        };
+        add(piece.start, piece.end, backing, flags);
         at = piece.end;
     }
-    add(at, entry.range.end, Backing::Anonymous);
+    add(at, entry.range.end, Backing::Anonymous, flags);
     found
 }

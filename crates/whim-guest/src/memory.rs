@@ -1,13 +1,15 @@
 //! The guest's memory, as the resolver of calls sees it.
 
+use crate::mappings::STACK_ROOM;
 use crate::pager::Shared;
 use nix::errno::Errno;
 use std::cell::RefCell;
 use std::sync::Arc;
 use whim_calls::GuestMemory;
-use whim_model::Range;
 use whim_model::Syscall;
+use whim_model::{PAGE_SIZE, Range};
 use whim_sys::cpu;
+use whim_sys::pagemap::Pagemap;
 use whim_sys::process_vm::{self, MemFile};
 use whim_sys::procmap::{Maps, ProcmapError};
 
@@ -18,17 +20,24 @@ pub(crate) struct Memory {
     pid: i32,
     maps: Maps,
     shared: Arc<Shared>,
+    /// As in [`crate::guest::Origin`].
+    growing: Vec<Range>,
     needed: RefCell<Vec<Range>>,
 }
 
 impl Memory {
     /// # Errors
     /// The guest is gone.
-    pub(crate) fn new(pid: i32, shared: Arc<Shared>) -> Result<Self, ProcmapError> {
+    pub(crate) fn new(
+        pid: i32,
+        shared: Arc<Shared>,
+        growing: Vec<Range>,
+    ) -> Result<Self, ProcmapError> {
         Ok(Self {
             pid,
             maps: Maps::open(pid)?,
             shared,
+            growing,
             needed: RefCell::new(Vec::new()),
         })
     }
@@ -113,6 +122,51 @@ impl GuestMemory for Memory {
             end,
         };
         self.shared.table().overlapping(range).next().is_some()
+    }
+
+    fn is_file(&self, address: u64, length: u64) -> bool {
+        let end = address.saturating_add(length).next_multiple_of(PAGE_SIZE);
+        let range = Range {
+            start: address,
+            end,
+        };
+        let mut at = address;
+        for piece in self.shared.table().overlapping(range) {
+            if piece.start != at {
+                return false;
+            }
+            at = piece.end;
+        }
+        at == end
+    }
+
+    fn forbids(&self, address: u64, length: u64, protection: u32) -> bool {
+        let wants = |right: i32| protection & right.cast_unsigned() != 0;
+        let range = Range {
+            start: address,
+            end: address.saturating_add(length),
+        };
+        let table = self.shared.table();
+        table.overlapping(range).any(|piece| {
+            let (never_write, never_execute) = table.restrictions(piece.mapping);
+            wants(libc::PROT_WRITE) && never_write || wants(libc::PROT_EXEC) && never_execute
+        })
+    }
+
+    fn is_room(&self, address: u64, length: u64) -> bool {
+        let end = address.saturating_add(length.max(1));
+        let has_room = |came: &&Range| {
+            let below = address < came.start && came.start - address <= STACK_ROOM;
+            below
+                && self.maps.covering_or_next(came.start).is_ok_and(|entry| {
+                    entry.is_some_and(|entry| entry.start < came.start && end > entry.start)
+                })
+        };
+        // What of it was used is the program's.
+        self.growing.iter().filter(has_room).any(|came| {
+            let used = Pagemap::open(self.pid).and_then(|pages| pages.runs(address, came.start));
+            used.is_ok_and(|runs| runs.first().is_none_or(|first| first.start > address))
+        })
     }
 
     fn writable(&self, address: u64, length: u64) -> bool {

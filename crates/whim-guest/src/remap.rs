@@ -14,6 +14,7 @@ use whim_model::{MappingId, PAGE_SIZE, Range, Syscall};
 use whim_sys::seccomp::Response;
 
 const MREMAP_DONTUNMAP: u64 = 4;
+const SEVERAL: &str = "it moves several mappings at once";
 
 impl Guest {
     /// A thread asks for such a change.
@@ -27,7 +28,8 @@ impl Guest {
         let (Some(first), Some(last), true) = (pieces.first(), pieces.last(), fill(range, &pieces))
         else {
             // Home's mapping does not go on as far as that.
-            return self.respond(host_tid, Response::Result(-i64::from(libc::EFAULT)));
+            self.go_home(host_tid, SEVERAL);
+            return Ok(());
         };
         if let Some((tid, sequence)) = self.waits(host_tid, Kind::RemapFile) {
             let released = self.shared.table().take_released(RELEASED_MAX);
@@ -54,6 +56,11 @@ impl Guest {
     ) -> Result<(), GuestError> {
         let Some(mapping) = reply.mapping else {
             let result = reply.result.min(-1);
+            if result == -i64::from(libc::EFAULT) {
+                // For home these are several mappings. What its kernel does with them depends on its version.
+                self.go_home(host_tid, SEVERAL);
+                return Ok(());
+            }
             return self.respond(host_tid, Response::Result(result));
         };
         let stopped = self.take_out(host_tid)?;

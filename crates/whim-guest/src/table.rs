@@ -1,7 +1,7 @@
 //! Which parts of the guest's address space show files of home, and which of their pages are here.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use whim_model::{MappingId, PAGE_SIZE, Range};
+use whim_model::{MappingFlags, MappingId, PAGE_SIZE, Range};
 
 /// A page of a mapping in home's attic: mapping and page number in it.
 pub type Page = (MappingId, u64);
@@ -51,6 +51,8 @@ pub struct Table {
     released: Vec<MappingId>,
     /// How often home's file has changed, for mappings for which it has.
     generations: HashMap<MappingId, u64>,
+    /// Mappings: whether they may never become writable, and executable.
+    restricted: HashMap<MappingId, (bool, bool)>,
     /// A thread is made to change pieces just now, which are noted when it has.
     changing: bool,
     /// Pieces in whose place the kernel has mapped others since, the oldest first: it has unmapped or moved
@@ -263,6 +265,20 @@ impl Table {
             })
         });
         wanted.collect()
+    }
+
+    /// Notes what a mapping may never become.
+    pub fn restrict(&mut self, mapping: MappingId, flags: MappingFlags) {
+        let rights = (flags.never_write, flags.never_execute);
+        self.restricted.insert(mapping, rights);
+    }
+
+    /// Whether a mapping may never become writable, and executable. Of what another one was made longer by nobody
+    /// here knows whether it may be executed; what is mapped privately may be written.
+    #[must_use]
+    pub fn restrictions(&self, mapping: MappingId) -> (bool, bool) {
+        let known = self.restricted.get(&mapping).copied();
+        known.unwrap_or((false, true))
     }
 
     /// Notes a page that is here now.

@@ -24,7 +24,10 @@ use whim_sys::uffd::{Event, Placed};
 
 fn filter(reserved: Range) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for one in whim_calls::guest_filter((reserved.start, reserved.end)) {
+    for one in whim_calls::guest_filter(&whim_calls::Places {
+        reserved: (reserved.start, reserved.end),
+        ..whim_calls::Places::default()
+    }) {
         bytes.extend_from_slice(&one.code.to_le_bytes());
         bytes.extend_from_slice(&[one.jt, one.jf]);
         bytes.extend_from_slice(&one.k.to_le_bytes());

@@ -378,6 +378,7 @@ impl Outward<'_> {
             pid: image.pid,
             threads: image.threads.iter().map(|thread| thread.tid).collect(),
             reserved: (image.reserved.start, image.reserved.end),
+            locks_future: image.locks_future,
         };
         let calls = captured.in_flight.into_iter();
         let continuations = calls

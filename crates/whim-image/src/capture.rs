@@ -214,6 +214,7 @@ impl Frozen {
             no_transparent_huge_pages: !self.status.transparent_huge_pages,
             barriers: answers.barriers,
             denies_memory: answers.denies_memory,
+            locks_future: self.locks_future(),
             remarks: remarks.unwrap_or_default(),
             reserved: options.reserved,
             vdso: vdso::own()?.to_vec(),

@@ -231,6 +231,7 @@ pub(crate) fn smallest() -> ProcessImage {
         no_transparent_huge_pages: false,
         barriers: 0,
         denies_memory: 0,
+        locks_future: false,
         remarks: Vec::new(),
         reserved: Range {
             start: 32 << 40,

@@ -455,12 +455,12 @@ fn key_before(lines: &[u8]) -> u8 {
 /// what it may become, accounting, soft-dirty, mixed pages of DAX, guards (looked for by page), MAP_SYNC, what
 /// must not grow, and the architecture's. Linux 6.1 to 6.18.
 const PLAIN_FLAGS: &[&[u8]] = &[
-    b"rd", b"wr", b"ex", b"sh", b"mr", b"me", b"ms", b"ac", b"sd", b"mm", b"gu", b"sf", b"de",
-    b"ar",
+    b"rd", b"wr", b"ex", b"sh", b"mr", b"ms", b"ac", b"sd", b"mm", b"gu", b"sf", b"de", b"ar",
 ];
 
 fn special_flags(words: &[u8]) -> SpecialFlags {
     let mut found = SpecialFlags::default();
+    let mut may_execute = false;
     for word in words.split(|byte| *byte == b' ') {
         match word {
             b"gd" => found.flags.grows_down = true,
@@ -481,12 +481,15 @@ fn special_flags(words: &[u8]) -> SpecialFlags {
             b"sl" => found.sealed = true,
             b"um" | b"uw" | b"ui" => found.user_fault = true,
             b"mw" => found.may_write = true,
+            b"me" => may_execute = true,
             b"ss" => found.shadow_stack = true,
             known if PLAIN_FLAGS.contains(&known) => {}
             &[first, second] => found.unknown = Some([first, second]),
             _ => {}
         }
     }
+    // Trap: what-a-mapping-may-become
+    (found.flags.never_write, found.flags.never_execute) = (!found.may_write, !may_execute);
     found
 }
 

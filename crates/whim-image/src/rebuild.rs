@@ -23,6 +23,7 @@ use crate::mapping::flag;
 use crate::maps::FlagTable;
 use crate::settings;
 use crate::vdso::{self, Proxy, VdsoError};
+pub use address_space::STACK_ROOM;
 use nix::errno::Errno;
 use runner::{Arguments, Runner, RunnerError, check};
 pub use sound::check_image;

@@ -48,6 +48,8 @@ pub const TITLE_MAX: usize = 16 << 10;
 /// Threads whose tails may be on their way in pieces at the same time.
 pub const TAILS_MAX: usize = 64;
 
+/// The result of a mapping that may never be made executable.
+pub const MAPPED_WITHOUT_EXECUTION: i64 = 1;
 /// Mappings that the guest gives back to home in one message.
 pub const RELEASED_MAX: usize = 64;
 
@@ -331,7 +333,8 @@ pub enum ToGuest {
         clocks: Clocks,
     },
     Acknowledged,
-    /// Result of a call; the tail holds the outputs, `outputs[i]` bytes for region `i`.
+    /// Result of a call; the tail holds the outputs, `outputs[i]` bytes for region `i`. Of a new mapping of a file
+    /// it is 0 or [`MAPPED_WITHOUT_EXECUTION`].
     Reply {
         tid: i32,
         sequence: u64,

@@ -325,6 +325,10 @@ pub struct MappingFlags {
     pub mergeable: bool,
     /// MAP_DROPPABLE
     pub droppable: bool,
+    /// `mprotect` may not make it writable (a file that was opened to be read, and is mapped as shared).
+    pub never_write: bool,
+    /// `mprotect` may not make it executable (a file system without programs).
+    pub never_execute: bool,
 }
 
 /// One mapping of the address space. `start < end`, both page aligned.
@@ -442,6 +446,8 @@ pub struct ProcessImage {
     pub barriers: u32,
     /// What its memory may never be, once said (`prctl(PR_SET_MDWE)`, PR_MDWE_*).
     pub denies_memory: u32,
+    /// Memory that it maps from now on is to be locked (MCL_FUTURE).
+    pub locks_future: bool,
     /// Ascending, disjoint.
     pub remarks: Vec<Remark>,
     /// Address range in which home keeps attic, slots and code of the deputy. The guest has no

@@ -101,7 +101,7 @@ CASE(changing, "mprotect munmap mremap madvise mincore msync brk", map_room)
 CASE(flags, "mmap mprotect mremap", map_room)
 {
     static const int all[] = {MAP_LOCKED, MAP_POPULATE, MAP_NORESERVE, MAP_NONBLOCK, MAP_STACK, MAP_32BIT,
-                              MAP_GROWSDOWN, MAP_DENYWRITE, MAP_EXECUTABLE, MAP_SYNC, 1 << 26, 1 << 27,
+                              MAP_DENYWRITE, MAP_EXECUTABLE, MAP_SYNC, 1 << 26, 1 << 27,
                               MAP_FIXED_NOREPLACE};
     char note[64];
     for (size_t which = 0; which < sizeof all / sizeof *all; which++) {
@@ -120,11 +120,6 @@ CASE(flags, "mmap mprotect mremap", map_room)
     TRY(mprotect, .note = "grows_down", .b = {AT(1), V(PAGE), V(3 | PROT_GROWSDOWN)});
     TRY(mprotect, .note = "grows_up", .b = {AT(1), V(PAGE), V(3 | PROT_GROWSUP)});
     TRY(mprotect, .note = "both", .b = {AT(1), V(PAGE), V(3 | PROT_GROWSDOWN | PROT_GROWSUP)});
-    /* Below memory that grows the kernel keeps a distance. */
-    mmap(room + 4 * PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_GROWSDOWN, -1, 0);
-    munmap(room, 4 * PAGE);
-    TRY(mmap, .note = "below_growing", .b = {AT(3), V(PAGE), V(3), V(MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE), V(-1), V(0)}, .after = tell_room);
-    TRY(mmap, .note = "far_below", .b = {AT(0), V(PAGE), V(3), V(MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE), V(-1), V(0)}, .after = tell_room);
     for (int how = 0; how < 16; how++) {
         /* MAYMOVE and DONTUNMAP without FIXED: the kernel chooses a place. */
         if ((how & 7) == 5)
@@ -257,6 +252,16 @@ CASE(home_merging, "", map_room)
 {
     TRY(madvise, .note = "mergeable", .b = {AT(0), V(PAGE), V(MADV_MERGEABLE)}, .after = tell_room);
     TRY(madvise, .note = "unmergeable", .b = {AT(0), V(PAGE), V(MADV_UNMERGEABLE)}, .after = tell_room);
+}
+
+/* Below memory that grows the kernel keeps a distance. */
+CASE(home_growing, "", map_room)
+{
+    TRY(mmap, .note = "growing", .b = {AT(4), V(PAGE), V(3), V(MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_GROWSDOWN), V(-1), V(0)}, .after = tell_room);
+    TRY(mmap, .note = "growing_file", .b = {AT(5), V(PAGE), V(3), V(MAP_PRIVATE | MAP_FIXED | MAP_GROWSDOWN), V(file), V(0)}, .after = tell_room);
+    munmap(room, 4 * PAGE);
+    TRY(mmap, .note = "below_growing", .b = {AT(3), V(PAGE), V(3), V(MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE), V(-1), V(0)}, .after = tell_room);
+    TRY(mmap, .note = "far_below", .b = {AT(0), V(PAGE), V(3), V(MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE), V(-1), V(0)}, .after = tell_room);
 }
 
 CASE(home_locked, "", map_room)

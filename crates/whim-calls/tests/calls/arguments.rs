@@ -3,8 +3,9 @@
 use crate::common::*;
 use syscalls::Sysno;
 use whim_calls::{
-    Decision, Disposition, GuestMemory, Returned, Special, resolve, rows, signal_action,
+    Context, Decision, Disposition, GuestMemory, Returned, Special, resolve, rows, signal_action,
 };
+use whim_model::Syscall;
 
 const RW: u64 = 0x10000;
 const OWN: u64 = PID as u64;
@@ -95,6 +96,78 @@ fn more_of_a_file_is_shown_by_home() {
         let found = remap(address, old, new, flags);
         assert_ne!(found, more, "{address:#x} {old:#x} {new:#x} {flags}");
     }
+}
+
+#[test]
+fn only_home_knows_what_the_mapping_of_a_file_may_become() {
+    let mut memory = pages();
+    memory.files.push((RW, RW + 4 * PAGE));
+    let home =
+        |sysno, arguments: &[u64]| matches!(decide(&memory, sysno, arguments), Decision::GoHome(_));
+    for sysno in [Sysno::mprotect, Sysno::pkey_mprotect] {
+        assert!(home(sysno, &[RW, PAGE, 5]));
+        assert!(!home(sysno, &[RW, PAGE, 3]));
+        assert!(!home(sysno, &[RW + 4 * PAGE, PAGE, 7]));
+    }
+    // A second one of the same, and more than one at once.
+    assert!(home(Sysno::mremap, &[RW, 0, PAGE, 1, 0]));
+    assert!(home(
+        Sysno::mremap,
+        &[RW, 5 * PAGE, 5 * PAGE, 3, 0x7000_0000]
+    ));
+    assert!(!home(
+        Sysno::mremap,
+        &[RW, 4 * PAGE, 4 * PAGE, 3, 0x7000_0000]
+    ));
+    for advice in [3, 8, 9, 18] {
+        assert!(home(Sysno::madvise, &[RW, 5 * PAGE, advice]), "{advice}");
+        assert!(!home(Sysno::madvise, &[RW, 4 * PAGE, advice]), "{advice}");
+    }
+}
+
+#[test]
+fn room_below_a_mapping_is_no_memory() {
+    let memory = pages();
+    let home =
+        |sysno, arguments: &[u64]| matches!(decide(&memory, sysno, arguments), Decision::GoHome(_));
+    let (start, end) = ROOM;
+    for sysno in [
+        Sysno::mprotect,
+        Sysno::munmap,
+        Sysno::mincore,
+        Sysno::madvise,
+    ] {
+        assert!(home(sysno, &[start, PAGE, 1]), "{sysno}");
+        assert!(home(sysno, &[start - PAGE, 2 * PAGE, 1]), "{sysno}");
+        assert!(!home(sysno, &[end, PAGE, 1]), "{sysno}");
+    }
+    assert!(home(Sysno::mmap, &[start, PAGE, 3, 0x10_0022, u64::MAX, 0]));
+    assert!(home(Sysno::mremap, &[RW, PAGE, PAGE, 3, start]));
+    assert!(
+        home(Sysno::mmap, &[0, PAGE, 3, 0x122, u64::MAX, 0]),
+        "it grows"
+    );
+}
+
+#[test]
+fn with_future_locks_only_home_maps_memory() {
+    let memory = pages();
+    let context = Context {
+        locks_future: true,
+        ..context()
+    };
+    let home = |sysno: Sysno, arguments: [u64; 6]| {
+        let call = Syscall {
+            number: sysno as u64,
+            args: arguments,
+        };
+        matches!(resolve(&call, &context, &memory), Decision::GoHome(_))
+    };
+    assert!(home(Sysno::mmap, [0, PAGE, 3, 0x22, u64::MAX, 0]));
+    assert!(home(Sysno::brk, [RW, 0, 0, 0, 0, 0]));
+    assert!(!home(Sysno::brk, [0; 6]));
+    assert!(home(Sysno::mremap, [RW, PAGE, 2 * PAGE, 1, 0, 0]));
+    assert!(!home(Sysno::mremap, [RW, 2 * PAGE, PAGE, 1, 0, 0]));
 }
 
 #[test]

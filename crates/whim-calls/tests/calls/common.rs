@@ -9,6 +9,8 @@ use whim_model::Syscall;
 pub(crate) const PAGE: u64 = 4096;
 pub(crate) const PID: i32 = 500;
 /// The reserved range of the tests: 2 TiB at 32 TiB.
+/// Room below a mapping that grows.
+pub(crate) const ROOM: (u64, u64) = (0x7000_0000_0000, 0x7000_0010_0000);
 pub(crate) const RESERVED: (u64, u64) = (0x2000_0000_0000, 0x2200_0000_0000);
 
 #[derive(Default)]
@@ -62,6 +64,20 @@ impl GuestMemory for Pages {
         files.any(|(from, to)| *from < end && address < *to)
     }
 
+    fn is_file(&self, address: u64, length: u64) -> bool {
+        let mut files = self.files.iter();
+        files.any(|(from, to)| *from <= address && address + length <= *to)
+    }
+
+    fn forbids(&self, address: u64, length: u64, protection: u32) -> bool {
+        protection & 4 != 0 && self.has_file(address, length)
+    }
+
+    fn is_room(&self, address: u64, length: u64) -> bool {
+        let (start, end) = ROOM;
+        address < end && address.saturating_add(length) > start
+    }
+
     fn writable(&self, address: u64, length: u64) -> bool {
         if length == 0 {
             return true;
@@ -82,6 +98,7 @@ pub(crate) fn context() -> Context {
         pid: PID,
         threads: vec![PID, PID + 1],
         reserved: RESERVED,
+        locks_future: false,
     }
 }
 

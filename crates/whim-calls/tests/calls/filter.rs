@@ -2,7 +2,7 @@
 
 use crate::common::RESERVED;
 use syscalls::Sysno;
-use whim_calls::{CallClass, Instruction, NATIVE, cautious_filter, guest_filter, rows};
+use whim_calls::{CallClass, Instruction, NATIVE, Places, cautious_filter, guest_filter, rows};
 
 const ALLOW: u32 = 0x7fff_0000;
 const NOTIFY: u32 = 0x7fc0_0000;
@@ -59,16 +59,23 @@ fn run_at(
     }
 }
 
+fn places() -> Places {
+    Places {
+        reserved: RESERVED,
+        ..Places::default()
+    }
+}
+
 fn verdict(sysno: Sysno, arguments: &[u64]) -> u32 {
     let mut args = [0; 6];
     args[..arguments.len()].copy_from_slice(arguments);
     let number = u32::try_from(sysno as u64).unwrap();
-    run(&guest_filter(RESERVED), NATIVE, number, args)
+    run(&guest_filter(&places()), NATIVE, number, args)
 }
 
 #[test]
 fn the_program_is_one_that_the_kernel_takes() {
-    let program = guest_filter(RESERVED);
+    let program = guest_filter(&places());
     assert!(program.len() <= INSTRUCTIONS_MAX, "{}", program.len());
     for (place, instruction) in program.iter().enumerate() {
         let far = usize::from(instruction.jt.max(instruction.jf));
@@ -81,7 +88,7 @@ fn the_program_is_one_that_the_kernel_takes() {
 
 #[test]
 fn a_cautious_host_traps_local_calls_that_have_pointers() {
-    let program = cautious_filter(RESERVED);
+    let program = cautious_filter(&places());
     assert!(program.len() <= INSTRUCTIONS_MAX, "{}", program.len());
     let verdict = |sysno: Sysno, arch| {
         let number = u32::try_from(sysno as u64).unwrap();
@@ -111,7 +118,7 @@ fn a_cautious_host_traps_local_calls_that_have_pointers() {
 
 #[test]
 fn local_calls_pass_and_all_others_are_trapped() {
-    let program = guest_filter(RESERVED);
+    let program = guest_filter(&places());
     for row in rows() {
         let number = u32::try_from(row.number()).unwrap();
         let found = run(&program, NATIVE, number, [0x1000; 6]);
@@ -132,7 +139,7 @@ fn local_calls_pass_and_all_others_are_trapped() {
 
 #[test]
 fn numbers_of_no_call_are_left_to_the_kernel() {
-    for program in [guest_filter(RESERVED), cautious_filter(RESERVED)] {
+    for program in [guest_filter(&places()), cautious_filter(&places())] {
         for arch in [NATIVE, 0x4000_0003] {
             assert_eq!(
                 run(&program, arch, u32::MAX, [0x1000; 6]),
@@ -187,13 +194,14 @@ fn whatever_may_show_more_of_a_file_is_reported() {
     const LONG: u64 = 1 << 32;
     for (old, new, flags, expected) in [
         (8192, 4096, 1, ALLOW),
-        (8192, 8192, 3, ALLOW),
+        (8192, 8192, 1, ALLOW),
+        (8192, 8192, 3, NOTIFY),
         (0, 0, 0, ALLOW),
         (8192, 8193, 0, NOTIFY),
         (4096, LONG, 1, NOTIFY),
         (LONG, 4096, 1, ALLOW),
         (LONG + 4096, LONG + 8192, 3, NOTIFY),
-        (LONG + 8192, LONG + 4096, 3, ALLOW),
+        (LONG + 8192, LONG + 4096, 1, ALLOW),
         (LONG - 1, LONG, 1, NOTIFY),
         (LONG, LONG - 1, 1, ALLOW),
         (8192, 8192, 5, NOTIFY),
@@ -202,6 +210,88 @@ fn whatever_may_show_more_of_a_file_is_reported() {
         let found = verdict(Sysno::mremap, &[0x1000, old, new, flags, 0x9000]);
         assert_eq!(found, expected, "{old:#x} {new:#x} {flags}");
     }
+}
+
+#[test]
+fn what_is_to_become_executable_is_reported() {
+    for sysno in [Sysno::mprotect, Sysno::pkey_mprotect] {
+        for (protection, expected) in [(0, ALLOW), (1, ALLOW), (3, ALLOW), (5, NOTIFY), (7, NOTIFY)]
+        {
+            assert_eq!(verdict(sysno, &[0x1000, 4096, protection]), expected);
+        }
+    }
+}
+
+#[test]
+fn other_places_are_watched_and_more_than_a_few_together() {
+    const GIBIBYTES: u64 = 1 << 32;
+    let verdict = |others: &[(u64, u64)], sysno: Sysno, arguments: [u64; 6]| {
+        let places = Places {
+            others: others.to_vec(),
+            ..places()
+        };
+        let number = u32::try_from(sysno as u64).unwrap();
+        run(&guest_filter(&places), NATIVE, number, arguments)
+    };
+    let at = |number: u64| (number * GIBIBYTES, number * GIBIBYTES + 4096);
+    let few = [at(9), at(3), at(4)];
+    let many: Vec<(u64, u64)> = (0..40).map(|number| at(100 + 3 * number)).collect();
+    for sysno in [
+        Sysno::mprotect,
+        Sysno::munmap,
+        Sysno::mincore,
+        Sysno::madvise,
+        Sysno::mremap,
+    ] {
+        for (number, expected) in [
+            (1, ALLOW),
+            (2, NOTIFY),
+            (3, NOTIFY),
+            (4, NOTIFY),
+            (5, ALLOW),
+            (8, NOTIFY),
+            (9, NOTIFY),
+            (10, ALLOW),
+        ] {
+            let arguments = [number * GIBIBYTES + 4096, 4096, 0, 0, 0, 0];
+            assert_eq!(
+                verdict(&few, sysno, arguments),
+                expected,
+                "{sysno} {number}"
+            );
+        }
+        for (number, expected) in [(98, ALLOW), (101, NOTIFY), (217, NOTIFY), (218, ALLOW)] {
+            let arguments = [number * GIBIBYTES, 4096, 0, 0, 0, 0];
+            assert_eq!(
+                verdict(&many, sysno, arguments),
+                expected,
+                "{sysno} {number}"
+            );
+        }
+    }
+}
+
+#[test]
+fn with_future_locks_whatever_maps_memory_is_reported() {
+    let places = Places {
+        locks_future: true,
+        ..places()
+    };
+    let program = guest_filter(&places);
+    let verdict = |sysno: Sysno, arguments| {
+        let number = u32::try_from(sysno as u64).unwrap();
+        run(&program, NATIVE, number, arguments)
+    };
+    assert_eq!(
+        verdict(Sysno::mmap, [0, 4096, 3, 0x22, u64::MAX, 0]),
+        NOTIFY
+    );
+    assert_eq!(
+        verdict(Sysno::brk, [0x5555_0000_0000, 0, 0, 0, 0, 0]),
+        NOTIFY
+    );
+    assert_eq!(verdict(Sysno::brk, [0; 6]), ALLOW);
+    assert_eq!(verdict(Sysno::munmap, [0x1000, 4096, 0, 0, 0, 0]), ALLOW);
 }
 
 #[test]
@@ -218,12 +308,12 @@ fn memory_policies_are_trapped_where_they_name_nodes() {
 #[test]
 fn only_private_anonymous_mappings_pass() {
     let map = |address, length, flags| verdict(Sysno::mmap, &[address, length, 3, flags]);
-    for flags in [0x22, 0x32, 0x4022, 0x2_0022, 0x10_0022, 0x8022, 0x122] {
+    for flags in [0x22, 0x32, 0x4022, 0x2_0022, 0x10_0022, 0x8022] {
         assert_eq!(map(0x1000, 4096, flags), ALLOW, "{flags:#x}");
         assert_eq!(map(RESERVED.0, 4096, flags), NOTIFY);
         assert_eq!(map(0, 1 << 40, flags), NOTIFY);
     }
-    for flags in [0x02, 0x01, 0x21, 0x03, 0x23, 0x20, 0x28, 0x4_0022, 0] {
+    for flags in [0x02, 0x01, 0x21, 0x03, 0x23, 0x20, 0x28, 0x4_0022, 0x122, 0] {
         assert_eq!(map(0x1000, 4096, flags), NOTIFY, "{flags:#x}");
     }
     // The kernel looks at the whole word of flags, and so does the program at its low half.
@@ -268,13 +358,13 @@ fn clocks_options_and_actions() {
 #[test]
 fn odd_ranges() {
     let munmap = u32::try_from(Sysno::munmap as u64).unwrap();
-    let at = |range, address: u64| {
-        run(
-            &guest_filter(range),
-            NATIVE,
-            munmap,
-            [address, 1, 0, 0, 0, 0],
-        )
+    let at = |reserved, address: u64| {
+        let places = Places {
+            reserved,
+            ..Places::default()
+        };
+        let arguments = [address, 1, 0, 0, 0, 0];
+        run(&guest_filter(&places), NATIVE, munmap, arguments)
     };
     assert_eq!(at((0, 0), 0x1000), ALLOW);
     assert_eq!(at((0, 1 << 40), 0x1000), NOTIFY);

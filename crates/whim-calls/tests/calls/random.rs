@@ -3,7 +3,7 @@
 use crate::common::*;
 use proptest::prelude::*;
 use whim_calls::{
-    AWAY_BYTES_MAX, Decision, Direction, Forward, REGIONS_MAX, Special, guest_filter,
+    AWAY_BYTES_MAX, Decision, Direction, Forward, Places, REGIONS_MAX, Special, guest_filter,
     home_may_execute, resolve, row,
 };
 use whim_model::Syscall;
@@ -102,7 +102,9 @@ proptest! {
     #[test]
     fn filters_of_all_ranges_are_well_formed(start in 0..127u64, length in 1..8u64) {
         let range = (start << 40, (start + length) << 40);
-        let program = guest_filter(range);
+        let others = (start..start + 2 * length).map(|place| (place << 35, (place << 35) + 1));
+        let places = Places { reserved: range, others: others.collect(), locks_future: false };
+        let program = guest_filter(&places);
         prop_assert!(program.len() < 4096);
     }
 }

@@ -3,7 +3,8 @@
 
 use super::{Caller, EAGAIN, ENOMEM, HANDLER_STAND_IN, Outgoing, ServeError, Server, dropping};
 use crate::numbers::OwnTid;
-use whim_journey::message::{Disposition, ToGuest};
+use nix::sys::statvfs::FsFlags;
+use whim_journey::message::{Disposition, MAPPED_WITHOUT_EXECUTION, ToGuest};
 use whim_journey::turn::Request;
 use whim_model::Syscall;
 use whim_model::{MappingId, PAGE_SIZE, Protection};
@@ -63,9 +64,20 @@ impl Server {
             self.mapped = Some((id, call.fd));
             Some(id)
         };
-        let result = if mapping.is_some() { 0 } else { result };
+        let result = match mapping {
+            Some(_) if self.is_without_programs(call.fd) => MAPPED_WITHOUT_EXECUTION,
+            Some(_) => 0,
+            None => result,
+        };
         self.answer_with_mapping(call.tid, call.sequence, result, mapping);
         Ok(())
+    }
+
+    /// Whether a file of the program is on a file system whose files are not executed (`noexec`).
+    fn is_without_programs(&self, fd: i32) -> bool {
+        let file = format!("/proc/{}/fd/{fd}", self.deputy.pid());
+        let about = nix::sys::statvfs::statvfs(file.as_str());
+        about.is_ok_and(|about| about.flags().contains(FsFlags::ST_NOEXEC))
     }
 
     /// The answer to a request for a file mapping.

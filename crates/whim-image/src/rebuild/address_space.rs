@@ -17,7 +17,7 @@ const TEMPORARY_STEP: u64 = 1 << 24;
 const MADV_GUARD_INSTALL: i32 = 102;
 
 /// A stack is at least this long here, if its limit and its neighbours allow it.
-const STACK_ROOM: u64 = 8 << 20;
+pub const STACK_ROOM: u64 = 8 << 20;
 /// The kernel keeps this distance below a stack free.
 const STACK_GUARD: u64 = 1 << 20;
 

@@ -128,6 +128,7 @@ mod tests {
             },
             vdso: vec![0; vdso::LENGTH_MAX],
             denies_memory: 3,
+            locks_future: false,
             remarks: vec![remark],
             ..fuzz::smallest()
         }
