@@ -150,7 +150,7 @@ pub const KEPT: &[Kept] = &[
         "ADDR_NO_RANDOMIZE",
         Process,
         Travels,
-        SAID_AT_HOME,
+        "said at home alone; a host maps where it likes",
     ),
     kept(
         "personality",
