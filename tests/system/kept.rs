@@ -192,7 +192,17 @@ fn narrow_limits(cluster: &Cluster) -> Result<()> {
         ("n2", "limits"),
         ("home", "limits"),
     ];
-    same(cluster, "keeps", &steps)
+    same(cluster, "keeps", &steps)?;
+    let data = [
+        ("n1", "narrow data"),
+        ("n1", "room"),
+        ("n2", "room"),
+        ("n2", "limits"),
+        ("home", "room"),
+        ("n2", "room"),
+        ("home", "limits"),
+    ];
+    same(cluster, "keeps", &data)
 }
 
 fn shares(cluster: &Cluster) -> Result<()> {
