@@ -42,7 +42,7 @@ fn unmoved(program: &str, lines: &[&str]) -> Result<Vec<String>> {
 }
 
 /// The program says the same at these places as where nobody moves it.
-fn same(cluster: &Cluster, program: &str, steps: &[(&str, &str)]) -> Result<()> {
+pub(crate) fn same(cluster: &Cluster, program: &str, steps: &[(&str, &str)]) -> Result<()> {
     let program = guest::c(program)?.display().to_string();
     let lines: Vec<&str> = steps.iter().map(|(_, line)| *line).collect();
     let expected = unmoved(&program, &lines)?;

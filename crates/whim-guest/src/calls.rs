@@ -102,6 +102,7 @@ impl Guest {
         match decision {
             Decision::Continue => {
                 self.note_policy(&call);
+                self.memory.note(&call);
                 self.respond(host_tid, Response::Continue)?;
             }
             Decision::Answer(value) => self.respond(host_tid, Response::Result(value))?,
