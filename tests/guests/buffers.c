@@ -17,7 +17,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, LENGTH = 4 * PAGE, INSTALL = 102, REMOVE = 103 };
+enum { PAGE = 4096, LENGTH = 4 * PAGE, INSTALL = 102, REMOVE = 103, READ = 22, WRITE = 23 };
 
 static char said[1024], filling[3 * PAGE];
 static int source, target, cut;
@@ -125,10 +125,20 @@ static void new_guard(void)
     munmap(edge - PAGE, LENGTH);
 }
 
+static void populate(char *edge)
+{
+    tell("read", madvise(edge, PAGE, READ));
+    tell("write", madvise(edge, PAGE, WRITE));
+    tell("all", madvise(edge - PAGE, LENGTH, READ));
+    tell("before", madvise(edge - PAGE, PAGE, WRITE));
+    tell("wrong", madvise(edge + 1, PAGE, READ));
+}
+
 /* The file is as long as the mapping for a while. */
 static void longer(void)
 {
     need(ftruncate(cut, LENGTH) == 0, "ftruncate");
+    tell("populate", madvise(kinds[0], PAGE, READ));
     tell("read", pread(source, kinds[0], 200, 0));
     say(" %c", kinds[0][199]);
     need(ftruncate(cut, PAGE) == 0, "ftruncate");
@@ -148,6 +158,8 @@ int main(void)
                 probe(kinds[kind]);
         if (strcmp(line, "new guard") == 0)
             new_guard();
+        if (strcmp(line, "populate") == 0)
+            populate(kinds[0]);
         if (strcmp(line, "longer") == 0)
             longer();
         puts(said);

@@ -74,6 +74,8 @@ fn buffers(cluster: &Cluster) -> Result<()> {
         ("n2", "hole"),
         ("n2", "open"),
         ("n2", "new guard"),
+        ("n2", "populate"),
+        ("n3", "populate"),
         ("n3", "longer"),
         ("n3", "end of file"),
         ("n3", "guard"),

@@ -109,6 +109,8 @@ const WILLNEED: u32 = 3;
 const FREE: u32 = 8;
 const REMOVE: u32 = 9;
 const WIPEONFORK: u32 = 18;
+const POPULATE_READ: u32 = 22;
+const POPULATE_WRITE: u32 = 23;
 const GUARD_INSTALL: u32 = 102;
 /// Advice that is not the host's kernel's alone to answer: besides merging, what it takes for memory and refuses,
 /// or accepts, for the mapping of a file. Guard pages are known of as soon as there are some.
@@ -119,6 +121,8 @@ pub(crate) const ADVICE_TRAPPED: &[u32] = &[
     MERGEABLE,
     UNMERGEABLE,
     WIPEONFORK,
+    POPULATE_READ,
+    POPULATE_WRITE,
     GUARD_INSTALL,
 ];
 

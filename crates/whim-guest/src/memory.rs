@@ -111,6 +111,11 @@ impl Memory {
         here
     }
 
+    /// Whether a page of the range was behind the end of its file when it was asked for.
+    pub(crate) fn has_behind_end(&self, address: u64, length: u64) -> bool {
+        !self.shared.table().behind_end(address, length).is_empty()
+    }
+
     /// Notes the missing pages of the memory that the kernel may touch for a call which runs here,
     /// if the kernel's own page faults cannot be served.
     pub(crate) fn prepare(&self, call: &Syscall) {
