@@ -243,12 +243,17 @@ pub fn start(
         guards: pagemap.only_guards().then_some(pagemap),
     };
     let run = move || {
-        let reason = loop {
+        let error = loop {
             if let Err(error) = pager.turn() {
-                break error.to_string();
+                break error;
             }
         };
-        *lock(&pager.shared.failure) = Some(reason);
+        // At the end of a stay home closes its connections; what else ends a guest is to be found in the log,
+        // whatever the main thread says first.
+        if !matches!(error, PagerError::Closed | PagerError::Channel(_)) {
+            tracing::error!(%error, "the pager ends, and the guest with it");
+        }
+        *lock(&pager.shared.failure) = Some(error.to_string());
         // If this fails, the guest has ended already.
         let _ = guest.signal(libc::SIGKILL);
         let _ = pager.shared.arrived.write(1);
