@@ -254,6 +254,11 @@ static void narrow(void)
     soft(RLIMIT_AS, mapped("VmSize:") + 10 * SIZE);
 }
 
+static void narrow_data(void)
+{
+    soft(RLIMIT_DATA, mapped("VmData:") + 10 * SIZE);
+}
+
 /* A limit on locked memory means something to a program without this right. */
 static void no_lock_right(void)
 {
@@ -712,7 +717,7 @@ static const struct {
     {"asks prepare", asks_prepare}, {"asks write", asks_write}, {"asks second", asks_second},
     {"asks several", asks_several}, {"asks advice", asks_advice}, {"asks room", asks_room},
     {"asks growing", asks_growing}, {"asks locked", asks_locked}, {"asks dropped", asks_dropped},
-    {"narrow", narrow}, {"no lock right", no_lock_right}, {"narrow locks", narrow_locks}, {"room", room},
+    {"narrow", narrow}, {"narrow data", narrow_data}, {"no lock right", no_lock_right}, {"narrow locks", narrow_locks}, {"room", room},
     {"share 1", share_1}, {"share 2", share_2}, {"shares", shares},
     {"shares of new", shares_of_new},
     {"slack 1", slack_1}, {"slack first", slack_first}, {"slack of new", slack_of_new},

@@ -43,7 +43,7 @@ fn unmoved(program: &str, lines: &[&str]) -> Result<Vec<String>> {
 }
 
 /// The program says the same at these places as where nobody moves it.
-fn same(cluster: &Cluster, program: &str, steps: &[(&str, &str)]) -> Result<()> {
+pub(crate) fn same(cluster: &Cluster, program: &str, steps: &[(&str, &str)]) -> Result<()> {
     let program = guest::c(program)?.display().to_string();
     let lines: Vec<&str> = steps.iter().map(|(_, line)| *line).collect();
     let expected = unmoved(&program, &lines)?;
@@ -193,7 +193,17 @@ fn narrow_limits(cluster: &Cluster) -> Result<()> {
         ("n2", "limits"),
         ("home", "limits"),
     ];
-    same(cluster, "keeps", &steps)
+    same(cluster, "keeps", &steps)?;
+    let data = [
+        ("n1", "narrow data"),
+        ("n1", "room"),
+        ("n2", "room"),
+        ("n2", "limits"),
+        ("home", "room"),
+        ("n2", "room"),
+        ("home", "limits"),
+    ];
+    same(cluster, "keeps", &data)
 }
 
 /// What the mapping of a file may become, and what is there beside memory that grows or is to be locked, a host's

@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
+use crate::kept::same;
 use anyhow::Context;
 use whim_system_tests::cluster::memory_limit;
 use whim_system_tests::process::eventually;
@@ -11,6 +12,7 @@ use whim_system_tests::{Case, Cluster, Result, Talk, ensure, guest};
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::in_lab("memory::guard_pages", 3, guards),
+        Case::in_lab("memory::buffers_out_of_reach", 3, buffers),
         Case::new("memory::two_guests_outgrow_their_host", |_| {
             let cluster = Cluster::up_with(2, &["--memory", "2G,200M"])?;
             cluster.explaining(|| {
@@ -58,6 +60,30 @@ fn guards(cluster: &Cluster) -> Result<()> {
     cluster.move_to(pid, "home")?;
     guest.go()?;
     guest.succeed()
+}
+
+/// What a call does whose buffer lies in memory that may not be touched, it does away as at home: it takes nothing
+/// that it cannot deliver, and sends nothing that cannot be read.
+fn buffers(cluster: &Cluster) -> Result<()> {
+    let steps = [
+        ("n1", "guard"),
+        ("n2", "end of file"),
+        ("n2", "guard"),
+        ("n2", "read only"),
+        ("n2", "closed"),
+        ("n2", "hole"),
+        ("n2", "open"),
+        ("n2", "new guard"),
+        ("n2", "populate"),
+        ("n3", "populate"),
+        ("n3", "longer"),
+        ("n3", "end of file"),
+        ("n3", "guard"),
+        ("home", "new guard"),
+        ("n2", "new guard"),
+        ("n2", "end of file"),
+    ];
+    same(cluster, "buffers", &steps)
 }
 
 /// What a program says that grows by so many megabytes at home.

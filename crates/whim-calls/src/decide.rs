@@ -170,10 +170,22 @@ const WILLNEED: u32 = 3;
 const FREE: u32 = 8;
 const REMOVE: u32 = 9;
 const WIPEONFORK: u32 = 18;
+const POPULATE_READ: u32 = 22;
+const POPULATE_WRITE: u32 = 23;
+const GUARD_INSTALL: u32 = 102;
 /// Advice that is not the host's kernel's alone to answer: besides merging, what it takes for memory and refuses,
-/// or accepts, for the mapping of a file.
-pub(crate) const ADVICE_TRAPPED: &[u32] =
-    &[WILLNEED, FREE, REMOVE, MERGEABLE, UNMERGEABLE, WIPEONFORK];
+/// or accepts, for the mapping of a file. Guard pages are known of as soon as there are some.
+pub(crate) const ADVICE_TRAPPED: &[u32] = &[
+    WILLNEED,
+    FREE,
+    REMOVE,
+    MERGEABLE,
+    UNMERGEABLE,
+    WIPEONFORK,
+    POPULATE_READ,
+    POPULATE_WRITE,
+    GUARD_INSTALL,
+];
 
 pub(crate) fn madvise(builder: &mut Builder<'_>) -> Flow {
     let (address, length) = (builder.value(0), builder.value(1));

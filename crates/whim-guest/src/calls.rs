@@ -97,6 +97,7 @@ impl Guest {
         let decision = resolve(&call, &self.context, &self.memory);
         // Trap: a-futex-on-a-missing-page
         self.memory.prepare(&call);
+        self.memory.prepare_to_populate(&call);
         if self.must_wait() {
             return Ok(());
         }
@@ -104,7 +105,12 @@ impl Guest {
         match decision {
             Decision::Continue => {
                 self.note_policy(&call);
-                self.respond(host_tid, Response::Continue)?;
+                self.memory.note(&call);
+                if self.memory.meets_end(&call) {
+                    self.populate(host_tid, &call)?;
+                } else {
+                    self.respond(host_tid, Response::Continue)?;
+                }
             }
             Decision::Answer(value) => self.respond(host_tid, Response::Result(value))?,
             Decision::GoHome(reason) => self.go_home(host_tid, reason),

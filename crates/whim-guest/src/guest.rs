@@ -334,12 +334,16 @@ impl Guest {
             threads.insert(host_tid, thread);
         }
         let reserved = image.reserved;
+        let mut memory = Memory::new(host_tid, Arc::clone(&shared), growing(image))?;
+        if !image.guards.is_empty() {
+            memory.has_guards();
+        }
         Ok(Self {
             pid: image.pid,
             host_tid,
             listener: rebuilt.listener,
             runner: rebuilt.runner,
-            memory: Memory::new(host_tid, Arc::clone(&shared), growing(image))?,
+            memory,
             shared,
             context: Context {
                 pid: image.pid,

@@ -9,7 +9,7 @@
 //!   before a reported call has begun. `times` adds up the threads' CPU time, and `waits` computes
 //!   what is left of their timed waits.
 //! - [`pager`], [`table`], `memory`: pages that come from home when they are needed. `remap`: file
-//!   mappings that become longer. `refresh`: files that change at home.
+//!   mappings that become longer. `populate`: pages that are made at once. `refresh`: files that change at home.
 //! - `allowance`: what this host allows a guest besides memory.
 //! - `capture`: the way out, from the guest to an image.
 #![forbid(unsafe_code)]
@@ -31,6 +31,7 @@ mod mappings;
 mod memory;
 mod numbers;
 pub mod pager;
+mod populate;
 mod reception;
 mod refresh;
 mod remap;

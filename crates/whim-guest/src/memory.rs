@@ -6,12 +6,22 @@ use nix::errno::Errno;
 use std::cell::RefCell;
 use std::sync::Arc;
 use whim_calls::GuestMemory;
-use whim_model::Syscall;
-use whim_model::{PAGE_SIZE, Range};
+use whim_model::{PAGE_SIZE, Range, Syscall};
 use whim_sys::cpu;
 use whim_sys::pagemap::Pagemap;
 use whim_sys::process_vm::{self, MemFile};
 use whim_sys::procmap::{Maps, ProcmapError};
+
+/// MADV_GUARD_INSTALL
+const GUARD_INSTALL: u64 = 102;
+
+/// How guard pages are found.
+#[derive(Debug)]
+enum Guards {
+    Told(Pagemap),
+    /// Before Linux 6.15 nobody tells where they are.
+    Tried,
+}
 
 /// Memory of one guest. It does not wait for pages that have not come from home yet. It notes them,
 /// and the caller tries again when they are here.
@@ -23,6 +33,8 @@ pub(crate) struct Memory {
     /// As in [`crate::guest::Origin`].
     growing: Vec<Range>,
     needed: RefCell<Vec<Range>>,
+    /// Only a guest that may have guard pages pays for the look at each buffer.
+    guards: Option<Guards>,
 }
 
 impl Memory {
@@ -39,7 +51,59 @@ impl Memory {
             shared,
             growing,
             needed: RefCell::new(Vec::new()),
+            guards: None,
         })
+    }
+
+    /// Notes a call that runs here, if it makes guard pages. All of these are reported.
+    pub(crate) fn note(&mut self, call: &Syscall) {
+        let advises = call.number == libc::SYS_madvise.cast_unsigned();
+        if advises && call.args[2] & 0xffff_ffff == GUARD_INSTALL {
+            self.has_guards();
+        }
+    }
+
+    /// From now on the guest may have guard pages, which its mappings do not show.
+    pub(crate) fn has_guards(&mut self) {
+        if self.guards.is_some() {
+            return;
+        }
+        let told = Pagemap::open(self.pid).ok().and_then(|mut pages| {
+            let tells = pages.only_guards();
+            tells.then_some(pages)
+        });
+        self.guards = Some(told.map_or(Guards::Tried, Guards::Told));
+    }
+
+    fn meets_guard(&self, guards: &Guards, start: u64, end: u64) -> bool {
+        match guards {
+            Guards::Told(pages) => !pages.runs(start, end).is_ok_and(|runs| runs.is_empty()),
+            // A page that has still to come is no guard yet, and is looked at when it is here.
+            Guards::Tried if !self.is_here(start, end - start) => false,
+            Guards::Tried => (start..end).step_by(4096).any(|page| !self.opens(page)),
+        }
+    }
+
+    /// Whether the kernel finds memory in a page that is mapped.
+    fn opens(&self, page: u64) -> bool {
+        process_vm::read(self.pid, page, &mut [0]) == Ok(1) || self.unread_until(page).is_some()
+    }
+
+    /// Whether the kernel would let the guest touch all pages of a range that is mapped. Of pages that have not
+    /// come yet nothing is known: who forwards the call waits for them, and asks again.
+    fn is_accessible(&self, address: u64, length: u64) -> bool {
+        let start = address & !(PAGE_SIZE - 1);
+        let end = address.saturating_add(length);
+        let end = end.checked_next_multiple_of(PAGE_SIZE).unwrap_or(end);
+        // Trap: a-buffer-in-a-guard-page
+        let guards = self.guards.as_ref();
+        if guards.is_some_and(|guards| self.meets_guard(guards, start, end)) {
+            return false;
+        }
+        // Trap: a-buffer-behind-the-end-of-a-file
+        let behind_end = self.shared.table().behind_end(address, length);
+        // The program may have dropped such a page since, and then it is looked for anew.
+        behind_end.iter().all(|page| self.opens(*page))
     }
 
     /// Returns the pages that have been found missing since the last call.
@@ -53,6 +117,11 @@ impl Memory {
         let here = missing.is_empty();
         self.needed.borrow_mut().extend(missing);
         here
+    }
+
+    /// Whether a page of the range was behind the end of its file when it was asked for.
+    pub(crate) fn has_behind_end(&self, address: u64, length: u64) -> bool {
+        !self.shared.table().behind_end(address, length).is_empty()
     }
 
     /// Notes the missing pages of the memory that the kernel may touch for a call which runs here,
@@ -180,6 +249,6 @@ impl GuestMemory for Memory {
                 _ => return false,
             }
         }
-        true
+        self.is_accessible(address, length)
     }
 }

@@ -243,12 +243,17 @@ pub fn start(
         guards: pagemap.only_guards().then_some(pagemap),
     };
     let run = move || {
-        let reason = loop {
+        let error = loop {
             if let Err(error) = pager.turn() {
-                break error.to_string();
+                break error;
             }
         };
-        *lock(&pager.shared.failure) = Some(reason);
+        // At the end of a stay home closes its connections; what else ends a guest is to be found in the log,
+        // whatever the main thread says first.
+        if !matches!(error, PagerError::Closed | PagerError::Channel(_)) {
+            tracing::error!(%error, "the pager ends, and the guest with it");
+        }
+        *lock(&pager.shared.failure) = Some(error.to_string());
         // If this fails, the guest has ended already.
         let _ = guest.signal(libc::SIGKILL);
         let _ = pager.shared.arrived.write(1);
@@ -548,19 +553,31 @@ impl Pager {
         Ok(())
     }
 
+    /// Makes an access to a page a SIGBUS. If it is present or unmapped by now, who waits for it looks again.
     fn refuse(&mut self, address: u64, length: u64) -> Result<(), PagerError> {
-        if self.shared.uffd.poison(address, length).is_ok() {
-            return Ok(());
+        loop {
+            let uffd = &self.shared.uffd;
+            let placed = match uffd.poison(address, length) {
+                // Linux before 6.6 cannot poison a page, so zeros take the place of the SIGBUS.
+                Err(_) => uffd.zero(address, length),
+                placed => placed,
+            };
+            match placed {
+                Ok(Placed::Whole) => return Ok(()),
+                Ok(Placed::UntilPresent(_) | Placed::Gone) => {
+                    let _ = uffd.wake(address, length);
+                    return Ok(());
+                }
+                // The address space is changing, and the change can only go on once its event has been read.
+                Ok(Placed::Again(_)) => self.faults()?,
+                Err(errno) => {
+                    return Err(PagerError::Os {
+                        call: "UFFDIO_ZEROPAGE",
+                        errno,
+                    });
+                }
+            }
         }
-        // Linux before 6.6 cannot poison a page, so zeros take the place of the SIGBUS.
-        self.shared
-            .uffd
-            .zero(address, length)
-            .map(drop)
-            .map_err(|errno| PagerError::Os {
-                call: "UFFDIO_ZEROPAGE",
-                errno,
-            })
     }
 
     /// Puts bytes of a mapping wherever the guest has mapped them. A page is noted only once it is

@@ -45,6 +45,8 @@ pub struct Table {
     /// Where the pieces of each mapping begin.
     starts: BTreeSet<(MappingId, u64)>,
     pages: HashMap<Page, Arrival>,
+    /// Whether a page was ever noted that is behind the end of its file: most guests never have one.
+    has_nothing: bool,
     /// How many pieces show a mapping.
     shown: HashMap<MappingId, usize>,
     /// Mappings that no piece shows any more, until home is told.
@@ -283,6 +285,7 @@ impl Table {
 
     /// Notes a page that is here now.
     pub fn note(&mut self, page: Page, arrival: Arrival) {
+        self.has_nothing |= arrival == Arrival::Nothing;
         self.pages.insert(page, arrival);
     }
 
@@ -294,6 +297,27 @@ impl Table {
     #[must_use]
     pub fn arrival(&self, page: Page) -> Option<Arrival> {
         self.pages.get(&page).copied()
+    }
+
+    /// The addresses of pages of a range that were behind the end of their file when they were asked for,
+    /// ascending.
+    #[must_use]
+    pub fn behind_end(&self, address: u64, length: u64) -> Vec<u64> {
+        if length == 0 || !self.has_nothing {
+            return Vec::new();
+        }
+        let start = address & !(PAGE_SIZE - 1);
+        let end = address.saturating_add(length);
+        let end = end.checked_next_multiple_of(PAGE_SIZE).unwrap_or(end);
+        let pieces = self.overlapping(Range { start, end });
+        let pages = pieces.flat_map(|piece| {
+            let addresses = (piece.start..piece.end).step_by(4096);
+            addresses.map(move |at| (at, piece.page(at)))
+        });
+        pages
+            .filter(|(_, page)| self.arrival(*page) == Some(Arrival::Nothing))
+            .map(|(at, _)| at)
+            .collect()
     }
 
     /// The parts of a range whose pages have not come yet, ascending, page aligned.
@@ -518,5 +542,22 @@ mod tests {
         assert_eq!(table.missing(0, 5 * P), []);
         table.forget((MappingId(1), 2));
         assert_eq!(table.missing(12 * P, 1), [range(12, 13)]);
+    }
+
+    #[test]
+    fn pages_behind_the_end_of_a_file_are_found() {
+        let mut table = Table::default();
+        table.insert(piece(10, 20, 1, 0));
+        table.note((MappingId(1), 2), Arrival::Own);
+        assert!(table.behind_end(0, 99 * P).is_empty());
+        for number in [3, 4, 9] {
+            table.note((MappingId(1), number), Arrival::Nothing);
+        }
+        assert_eq!(table.behind_end(0, 99 * P), [13 * P, 14 * P, 19 * P]);
+        assert_eq!(table.behind_end(13 * P - 1, 2), [13 * P]);
+        assert!(table.behind_end(11 * P, 2 * P).is_empty());
+        assert!(table.behind_end(13 * P, 0).is_empty());
+        table.forget((MappingId(1), 3));
+        assert!(table.behind_end(13 * P, 1).is_empty());
     }
 }

@@ -648,6 +648,13 @@ fn limit_operations(
             continue;
         }
         let mut soft = limit.soft;
+        if limit.resource == libc::RLIMIT_DATA && soft != 0 && soft != u64::MAX {
+            // Of our own memory this is what is private and can be written. Whatever shows a file is as it is at
+            // home: memory that can be written is private there too. No limit at all but the hard one is said
+            // by 0, and stays that.
+            // Trap: our-data-counts
+            soft = soft.saturating_add(stub::DATA_LENGTH);
+        }
         if limit.resource == libc::RLIMIT_AS && soft != u64::MAX {
             // The reserved range is not memory of the program, nor what its stack has not grown by.
             // Trap: room-counts

@@ -324,8 +324,10 @@ impl Uffd {
             mode: 0,
             updated: 0,
         };
-        let result = self.control(IOC_POISON, &mut argument);
-        Self::placed(result, argument.updated)
+        match self.control(IOC_POISON, &mut argument) {
+            Err(Errno::EINVAL) => Err(Errno::EINVAL),
+            result => Self::placed(result, argument.updated),
+        }
     }
 
     /// Reads the messages that are there, without waiting for one; the descriptor must be
