@@ -17,6 +17,10 @@ const REASONS: &[(&str, &[&str])] = &[
     ("shared-file", &["shared", "shares"]),
     ("shared-memfd", &["shared", "shares"]),
     ("shared-read-only-written", &["shared", "lease"]),
+    (
+        "shared-read-only-writer",
+        &["would not be heard of: somebody has it open for writing."],
+    ),
     ("shared-sealed", &["It has shared memory (/memfd:sealed"]),
     ("socket-memory", &["It maps memory of a socket (socket:["]),
     ("kernel-file", &["It maps memory of a device"]),

@@ -52,14 +52,48 @@ pub enum WatchError {
         path: String,
         source: std::io::Error,
     },
-    #[error(
-        "Writes to {path} would not be heard of ({errno}): somebody has it open for writing, it is another user's that this user may write to, or its file system does not tell of them"
-    )]
-    Refused { path: String, errno: Errno },
+    #[error("Writes to {path}, which it maps shared, would not be heard of: {cause}")]
+    Refused { path: String, cause: Unheard },
     #[error(
         "{path}, which it maps shared and which is not this user's, was written just now: try again when nobody has written to it for a minute"
     )]
     Unsettled { path: String },
+}
+
+impl WatchError {
+    /// The same, of a file that is known by another name than the path that it was opened by.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        let (Self::Open { path, .. } | Self::Refused { path, .. } | Self::Unsettled { path }) =
+            &mut self;
+        name.clone_into(path);
+        self
+    }
+}
+
+/// Why writes to a file would not be heard of.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum Unheard {
+    #[error("somebody has it open for writing")]
+    Writer,
+    #[error("it is another user's, and this user may write to it")]
+    MayWrite,
+    #[error("other machines may write to it")]
+    Remote,
+    #[error("its file system does not tell who has it open for writing ({0})")]
+    NoLeases(Errno),
+    #[error("it does not tell what it is ({0})")]
+    Unknown(Errno),
+}
+
+impl Unheard {
+    /// Why a lease was refused.
+    fn of_lease(errno: Errno) -> Self {
+        match errno {
+            Errno::EAGAIN => Self::Writer,
+            errno => Self::NoLeases(errno),
+        }
+    }
 }
 
 /// Which file it is: its device and inode.
@@ -135,12 +169,14 @@ impl WatchedFiles {
             path: name.clone(),
             source,
         })?;
-        let refused = |errno| WatchError::Refused {
+        let refused = |cause| WatchError::Refused {
             path: name.clone(),
-            errno,
+            cause,
         };
+        let leased = |errno| refused(Unheard::of_lease(errno));
+        let unknown = |errno| refused(Unheard::Unknown(errno));
         let failed = |error: std::io::Error| {
-            refused(Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
+            unknown(Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
         };
         let about = file.metadata().map_err(failed)?;
         let id = (about.dev(), about.ino());
@@ -151,16 +187,16 @@ impl WatchedFiles {
         if own {
             // Asked before the watch is set as well, because notices of a watch count even if its
             // file is refused afterwards.
-            ask_for_writers(&file).map_err(refused)?;
+            ask_for_writers(&file).map_err(leased)?;
         } else if may_write(&file) {
             // Then the program itself may be writing to it through a mapping, without any notice.
-            return Err(refused(Errno::EACCES));
-        } else if is_remote(&file).map_err(refused)? {
-            return Err(refused(Errno::EREMOTE));
+            return Err(refused(Unheard::MayWrite));
+        } else if is_remote(&file).map_err(unknown)? {
+            return Err(refused(Unheard::Remote));
         }
         let watch = self.watch(&file, own);
         if own {
-            ask_for_writers(&file).map_err(refused)?;
+            ask_for_writers(&file).map_err(leased)?;
         }
         // Read after the watch was set, so that no change falls between the two.
         let version = Version::of(&file).map_err(failed)?;
@@ -371,7 +407,10 @@ mod tests {
         let path = path("open");
         let writer = File::create(&path).expect("a temporary file");
         let mut files = WatchedFiles::default();
-        assert!(matches!(files.add(&path), Err(WatchError::Refused { .. })));
+        let error = files.add(&path).expect_err("it has a writer");
+        let sentence = "Writes to /srv/file, which it maps shared, would not be heard of: \
+                        somebody has it open for writing";
+        assert_eq!(error.named("/srv/file").to_string(), sentence);
         drop(writer);
         let id = files.add(&path).expect("nobody writes now");
         assert!(files.has(id) && !files.is_changed());
