@@ -271,3 +271,23 @@ CASE(home_own_maps, "", map_room)
     TRY(read, .note = "maps", .b = {V(fd), OH(60, "0+60"), V(60)}, .flags = GOOD);
     close(fd);
 }
+
+/* Private memory of this device is plain memory. */
+CASE(zeros, "", map_room)
+{
+    int fd = open("/dev/zero", O_RDWR);
+    TRY(mmap, .note = "zeros", .b = {AT(1), V(2 * PAGE), V(3), V(MAP_PRIVATE | MAP_FIXED), V(fd), V(0)}, .after = tell_room);
+    room[PAGE] = 'z';
+    tell_room(0);
+    close(fd);
+}
+
+CASE(home_no_file, "", map_room)
+{
+    int device = open("/dev/null", O_RDONLY), other = socket(AF_UNIX, SOCK_STREAM, 0);
+    int kernel = open("/proc/version", O_RDONLY);
+    TRY(mmap, .note = "device", .b = {AT(1), V(PAGE), V(1), V(MAP_PRIVATE | MAP_FIXED), V(device), V(0)}, .after = tell_room);
+    TRY(mmap, .note = "socket", .b = {AT(1), V(PAGE), V(1), V(MAP_PRIVATE | MAP_FIXED), V(other), V(0)}, .after = tell_room);
+    TRY(mmap, .note = "kernel", .b = {AT(1), V(PAGE), V(1), V(MAP_PRIVATE | MAP_FIXED), V(kernel), V(0)}, .after = tell_room);
+    close(device), close(other), close(kernel);
+}
