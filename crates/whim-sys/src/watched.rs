@@ -7,6 +7,9 @@
 //! which the owner of a file may do: the kernel refuses it as long as somebody has the file open
 //! for writing.
 
+mod asked;
+
+use asked::Asked;
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 use nix::sys::statfs::{FsType, fstatfs};
@@ -107,7 +110,17 @@ pub const FOLLOWED_MAX: usize = 4096;
 const INSTANCES_LEFT: usize = 8;
 
 /// A file whose changes are told of: equal for equal files.
-pub type Watch = WatchDescriptor;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Watch {
+    /// The kernel gives notice of them.
+    Noticed(WatchDescriptor),
+    /// It does not, so that the file is asked for the time of its last change.
+    Asked(AskedId),
+}
+
+/// Which of the files that are asked it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AskedId(u32);
 
 /// Files that are watched by one descriptor. Files that are mapped shared must not change; files that
 /// are mapped privately are *followed*: they may change, and it is told which of them have.
@@ -118,6 +131,7 @@ pub struct WatchedFiles {
     files: Vec<Watched>,
     changed: bool,
     followed: BTreeSet<Watch>,
+    asked: Asked,
     /// Followed files that have changed since that was last asked.
     written: BTreeSet<Watch>,
 }
@@ -248,11 +262,15 @@ impl WatchedFiles {
     /// Follows the file that a path leads to. None if it cannot be: this user may not read it, or a
     /// limit is reached (of the user's watches and instances, or [`FOLLOWED_MAX`]).
     pub fn follow(&mut self, path: &Path) -> Option<Watch> {
+        if asked::takes(path) {
+            return self.asked.add(path).map(Watch::Asked);
+        }
         // The same file may be watched already, for more than this.
         let what = AddWatchFlags::IN_MODIFY | AddWatchFlags::from_bits_retain(libc::IN_MASK_ADD);
-        let watch = self.notices.as_ref()?.add_watch(path, what).ok()?;
+        let descriptor = self.notices.as_ref()?.add_watch(path, what).ok()?;
+        let watch = Watch::Noticed(descriptor);
         if self.followed.len() >= FOLLOWED_MAX && !self.followed.contains(&watch) {
-            self.forget(watch);
+            self.forget(descriptor);
             return None;
         }
         self.followed.insert(watch);
@@ -261,18 +279,30 @@ impl WatchedFiles {
 
     /// Follows a file no longer.
     pub fn unfollow(&mut self, watch: Watch) {
-        if self.followed.remove(&watch) {
-            self.written.remove(&watch);
-            self.forget(watch);
+        self.written.remove(&watch);
+        match watch {
+            Watch::Asked(id) => self.asked.remove(id),
+            Watch::Noticed(descriptor) => {
+                if self.followed.remove(&watch) {
+                    self.forget(descriptor);
+                }
+            }
         }
     }
 
-    fn forget(&self, watch: Watch) {
+    fn forget(&self, watch: WatchDescriptor) {
         let is_watched = self.files.iter().any(|file| file.watch == Some(watch));
         if let (Some(notices), false) = (&self.notices, is_watched) {
             // The kernel itself forgets the watch of a file that is gone.
             let _ = notices.rm_watch(watch);
         }
+    }
+
+    /// Asks the followed files of which the kernel gives no notice. To be called before what follows a write is
+    /// told.
+    pub fn ask_followed(&mut self) {
+        let changed = self.asked.ask(SystemTime::now());
+        self.written.extend(changed.map(Watch::Asked));
     }
 
     /// The followed files that have changed since the last time, as far as the kernel has reported.
@@ -310,11 +340,12 @@ impl WatchedFiles {
 
     fn notice(&mut self, event: &InotifyEvent) {
         let opened = event.mask == AddWatchFlags::IN_OPEN;
-        let is_followed = self.followed.contains(&event.wd);
+        let watch = Watch::Noticed(event.wd);
+        let is_followed = self.followed.contains(&watch);
         if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
-            self.written.clone_from(&self.followed);
+            self.written.extend(&self.followed);
         } else if is_followed && event.mask.contains(AddWatchFlags::IN_MODIFY) {
-            self.written.insert(event.wd);
+            self.written.insert(watch);
         }
         let file = self.files.iter().find(|file| file.watch == Some(event.wd));
         self.changed |= match file {
