@@ -16,6 +16,7 @@
 #include <linux/filter.h>
 #include <linux/io_uring.h>
 #include <linux/seccomp.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -33,6 +34,7 @@
 #include <sys/resource.h>
 #include <sys/shm.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -64,6 +66,20 @@ static int new_file(void)
     int file = open("stay-file", O_RDWR | O_CREAT, 0600);
     need(file >= 0 && ftruncate(file, SIZE) == 0, "a file");
     return file;
+}
+
+/* Memory in which the kernel would show what a socket receives (TCP_ZEROCOPY_RECEIVE). */
+static void map_socket(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    struct sockaddr *there = (struct sockaddr *)&address;
+    socklen_t length = sizeof address;
+    int hears = socket(AF_INET, SOCK_STREAM, 0), calls = socket(AF_INET, SOCK_STREAM, 0);
+    need(bind(hears, there, length) == 0 && listen(hears, 1) == 0, "listen");
+    need(getsockname(hears, there, &length) == 0 && connect(calls, there, length) == 0, "connect");
+    int answers = accept(hears, NULL, NULL);
+    memory = mmap(NULL, SIZE, PROT_READ, MAP_SHARED, answers, 0);
+    need(memory != MAP_FAILED, "mmap of a socket");
 }
 
 static void filter_calls(void)
@@ -310,6 +326,25 @@ static int begin(const char *reason)
         int file = new_file();
         memory = mmap(NULL, SIZE, PROT_READ, MAP_SHARED, file, 0);
         need(memory != MAP_FAILED, "mmap");
+    } else if (!strcmp(reason, "shared-read-only-writer")) {
+        opened = new_file();
+        int reads = open("stay-file", O_RDONLY);
+        memory = mmap(NULL, SIZE, PROT_READ, MAP_SHARED, reads, 0);
+        need(memory != MAP_FAILED && close(reads) == 0, "mmap");
+    } else if (!strcmp(reason, "shared-sealed")) {
+        int file = memfd_create("sealed", MFD_ALLOW_SEALING);
+        need(ftruncate(file, SIZE) == 0 && fcntl(file, F_ADD_SEALS, F_SEAL_WRITE) == 0, "seals");
+        /* Before Linux 6.7 none such can be mapped. */
+        memory = mmap(NULL, SIZE, PROT_READ, MAP_SHARED, file, 0);
+        if (memory == MAP_FAILED)
+            return 0;
+    } else if (!strcmp(reason, "socket-memory")) {
+        map_socket();
+    } else if (!strcmp(reason, "kernel-file")) {
+        int file = open("/sys/kernel/btf/vmlinux", O_RDONLY);
+        memory = mmap(NULL, SIZE, PROT_READ, MAP_PRIVATE, file, 0);
+        if (memory == MAP_FAILED)
+            return 0;
     } else if (!strcmp(reason, "sysv-shm")) {
         int id = shmget(IPC_PRIVATE, SIZE, IPC_CREAT | 0600);
         memory = shmat(id, NULL, 0);
@@ -447,7 +482,7 @@ static int begin(const char *reason)
         if (syscall(SYS_arch_prctl, 0x4002, 6) != 0)
             return 0;
     } else if (strcmp(reason, "none") != 0 && strcmp(reason, "vfork") != 0 &&
-               strcmp(reason, "tiles-away") != 0) {
+               strcmp(reason, "tiles-away") != 0 && strcmp(reason, "map-away") != 0) {
         exit(2);
     }
     return 1;
@@ -514,6 +549,24 @@ static void count_until_line(void)
     need(read(0, line, sizeof line) > 0, "a line");
 }
 
+/* Maps a file of the kernel's own that is no page of a cache, and tells whether it shows what it holds. */
+static void map_kernel_file(void)
+{
+    unsigned char bytes[2] = "";
+    int file = open("/sys/kernel/btf/vmlinux", O_RDONLY);
+    memory = MAP_FAILED;
+    if (file >= 0 && pread(file, bytes, 2, 0) == 2)
+        memory = mmap(NULL, SIZE, PROT_READ, MAP_PRIVATE, file, 0);
+    if (memory == MAP_FAILED) {
+        memory = mmap(NULL, SIZE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        printf("impossible %s\n", strerror(errno));
+    } else {
+        printf("mapped %d\n", memcmp(memory, bytes, 2) == 0);
+    }
+    close(file);
+    count_until_line();
+}
+
 int main(int argc, char **argv)
 {
     const char *reason = argc == 2 ? argv[1] : "";
@@ -542,6 +595,8 @@ int main(int argc, char **argv)
         syscall(SYS_arch_prctl, 0x1022, &parts);
         need(refused || parts >> 18 & 1, "the permission is lost");
     }
+    if (!strcmp(reason, "map-away"))
+        map_kernel_file();
     printf(end(reason) ? "free\n" : "kept\n");
     count_until_line();
     return 0;

@@ -188,7 +188,17 @@ fn address_space(cluster: &Cluster) -> Result<()> {
         println!("{user}, {limit}: {moved:?}");
         match &moved {
             Moved::Done(_) => cluster.move_to(pid, "home")?,
-            Moved::Refused(sentence) => ensure!(sentence.contains("address space"), "{sentence}"),
+            Moved::Refused(sentence) => {
+                ensure!(sentence.contains("address space"), "{sentence}");
+                let why = cluster.whim("n1", &["why", &pid.to_string()])?;
+                ensure!(
+                    why.contains("on its address space"),
+                    "`whim why` says '{why}'"
+                );
+                let stay = cluster.row(pid)?.and_then(|row| row.stay);
+                let told = stay.is_some_and(|stay| stay.contains("on its address space"));
+                ensure!(told, "`whim ps` does not tell why it stays");
+            }
         }
         ensure!(
             moves.is_none_or(|moves| matches!(moved, Moved::Done(_)) == moves),

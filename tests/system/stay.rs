@@ -17,6 +17,13 @@ const REASONS: &[(&str, &[&str])] = &[
     ("shared-file", &["shared", "shares"]),
     ("shared-memfd", &["shared", "shares"]),
     ("shared-read-only-written", &["shared", "lease"]),
+    (
+        "shared-read-only-writer",
+        &["would not be heard of: somebody has it open for writing."],
+    ),
+    ("shared-sealed", &["It has shared memory (/memfd:sealed"]),
+    ("socket-memory", &["It maps memory of a socket (socket:["]),
+    ("kernel-file", &["It maps memory of a device"]),
     ("sysv-shm", &["System V"]),
     ("aio", &["asynchronous", "aio", "io_setup"]),
     ("io-uring", &["io_uring"]),
@@ -71,6 +78,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("stay::first_thread_has_ended", |_| in_lab(first_ended)),
         Case::new("stay::child_of_vfork", |_| in_lab(child_of_vfork)),
         Case::new("stay::tiles_asked_for_away", |_| in_lab(tiles_away)),
+        Case::new("stay::no_file_mapped_away", |_| in_lab(mapped_away)),
         Case::new("stay::thirty_two_bits", |_| in_lab(narrow)),
         Case::new("stay::setuid_program", |_| in_lab(setuid)),
         Case::new("stay::locked_memory", |_| in_lab(locked)),
@@ -233,6 +241,34 @@ fn tiles_away(cluster: &Cluster) -> Result<()> {
     }
     guest.go()?;
     guest.line()?;
+    guest.go()?;
+    guest.succeed()
+}
+
+/// Who maps away what is no page of a file comes home for it, and stays as long as it is mapped.
+fn mapped_away(cluster: &Cluster) -> Result<()> {
+    let program = guest::c("stay")?.display().to_string();
+    let words = [program.as_str(), "map-away"];
+    let mut guest = Talk::start(cluster, &mut cluster.run_command("n1", &words))?;
+    let pid = guest.ready()?;
+    cluster.move_to(pid, "n2")?;
+    guest.go()?;
+    let line = guest.line()?;
+    if line.starts_with("impossible") {
+        println!("skipped, this machine's kernel has no such file: {line}");
+    } else {
+        ensure!(line == "mapped 1", "{line}");
+        cluster.await_state(pid, "home")?;
+        let sentence = cluster.refused("n1", &["migrate", &pid.to_string(), "n2"])?;
+        ensure!(
+            sentence.contains("It maps memory of a device"),
+            "{sentence}"
+        );
+    }
+    guest.go()?;
+    guest.until("free")?;
+    cluster.move_to(pid, "n2")?;
+    cluster.move_to(pid, "home")?;
     guest.go()?;
     guest.succeed()
 }

@@ -644,6 +644,10 @@ impl Guest {
     /// filled from the attic.
     fn mapped(&mut self, host_tid: i32, call: &Syscall, reply: &Reply) -> Result<(), GuestError> {
         let Some(mapping) = reply.mapping else {
+            if reply.result == ERESTARTNOHAND {
+                self.go_home(host_tid, "it maps memory that is no file's");
+                return Ok(());
+            }
             let result = reply.result.min(-1);
             return self.respond(host_tid, Response::Result(result));
         };

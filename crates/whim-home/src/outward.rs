@@ -30,7 +30,7 @@ use whim_journey::message::{
     self, Allowance, ToGuest, ToHome, WireDirection, WireRegion, WireReturned,
 };
 use whim_model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
-use whim_sys::watched::WatchedFiles;
+use whim_sys::watched::{WatchError, WatchedFiles};
 use whim_sys::{crash, freezer, pagemap, process_vm, pulse};
 
 /// How long the host may take to build what it needs before the freeze.
@@ -74,6 +74,19 @@ pub(crate) enum OutwardError {
     InDoubt(#[source] ConnectionError),
     #[error("The journal cannot be written ({0}); free space on its disk")]
     Journal(#[from] std::io::Error),
+}
+
+impl OutwardError {
+    /// Whether that lies in the process, which would be refused again until something changes in it.
+    #[must_use]
+    pub(crate) fn keeps_it(&self) -> bool {
+        matches!(
+            self,
+            Self::Stay(_)
+                | Self::Room(RoomError::Space { .. })
+                | Self::Taking(SeizeError::Watch(WatchError::Refused { .. }))
+        )
+    }
 }
 
 /// A call that was in flight at the freeze, with what the deputy needs to go on with it.

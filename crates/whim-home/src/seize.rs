@@ -146,7 +146,7 @@ fn watch_files(pid: i32) -> Result<WatchedFiles, OutwardError> {
                     Err(error)
                 }
             })
-            .map_err(SeizeError::from)?;
+            .map_err(|error| SeizeError::from(error.named(&file.name)))?;
     }
     Ok(watched)
 }

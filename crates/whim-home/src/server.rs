@@ -2,6 +2,7 @@
 
 mod expiry;
 mod files;
+mod kinds;
 mod nudge;
 mod opens;
 mod outputs;

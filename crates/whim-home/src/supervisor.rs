@@ -230,7 +230,7 @@ fn stays_home(
         error => describe(error),
     };
     tracing::warn!("{reason}");
-    let stays = matches!(error, OutwardError::Stay(_));
+    let stays = error.keeps_it();
     let refused = Event::Refused { reason, stays };
     journal.note(&refused);
     retire(listener, holding);

@@ -151,12 +151,18 @@ pub enum StayReason {
     SystemVMemory(String),
     #[error("It has writable shared memory ({0})")]
     SharedWritable(String),
+    #[error("It has shared memory ({0}) that cannot be watched")]
+    SharedUnheard(String),
     #[error("It shares memory without a file with other processes")]
     SharedAnonymous,
     #[error("It maps the file {0} shared, and this node cannot watch who writes to it")]
     SharedFile(String),
     #[error("It maps memory of a device ({0})")]
     Device(String),
+    #[error("It maps memory of a socket ({0})")]
+    Socket(String),
+    #[error("It maps memory of a kind that is not known to work from elsewhere ({0})")]
+    UnknownMapping(String),
     #[error("It uses huge pages of hugetlbfs")]
     HugeTlb,
     #[error("It has memory of a kind that is not known here (flag {0} in its smaps)")]
@@ -288,7 +294,9 @@ pub fn shared_read_only(pid: i32) -> Result<Vec<SharedFile>, MapsError> {
 #[must_use]
 pub fn shared_read_only_of(entries: &[MapEntry]) -> Vec<SharedFile> {
     let watched = |entry: &&MapEntry| {
-        entry.shared && entry.is_file() && !entry.protection.writable() && !is_memory_only(entry)
+        let reads = entry.shared && entry.is_file() && !entry.protection.writable();
+        // What is no file is not opened: that may do something.
+        reads && !is_memory_only(entry) && no_file(entry).is_none()
     };
     entries.iter().filter(watched).map(SharedFile::of).collect()
 }
@@ -532,11 +540,11 @@ fn special_reason(entry: &MapEntry, special: SpecialFlags) -> Option<StayReason>
         Some(StayReason::SecretMemory)
     } else if entry.name.starts_with("/[aio]") {
         Some(StayReason::AsyncIo)
-    } else if entry.name.starts_with("anon_inode:[io_uring]") {
-        Some(StayReason::IoUring)
     } else if special.huge_tlb {
         Some(StayReason::HugeTlb)
-    } else if special.device || is_device(entry) {
+    } else if let Some(reason) = no_file(entry) {
+        Some(reason)
+    } else if special.device {
         Some(StayReason::Device(entry.name.clone()))
     // Trap: sealed-memory
     } else if special.sealed {
@@ -556,10 +564,30 @@ fn special_reason(entry: &MapEntry, special: SpecialFlags) -> Option<StayReason>
     }
 }
 
-fn is_device(entry: &MapEntry) -> bool {
+/// The reason that lies in what is mapped being no file, by its name: a device, a socket, a ring.
+fn no_file(entry: &MapEntry) -> Option<StayReason> {
     let name = entry.name.as_str();
-    let device = name.starts_with("/dev/") && !name.starts_with("/dev/shm/") && name != "/dev/zero";
-    device || name.starts_with("anon_inode:")
+    let is_below = |directory: &&str| name.starts_with(*directory);
+    // What the kernel's own file systems let be mapped is memory of devices or of the kernel.
+    let is_device = ["/dev/", "/sys/", "/proc/"].iter().any(is_below)
+        && !name.starts_with("/dev/shm/")
+        && name != "/dev/zero";
+    // A path, one that does not lead to the process's root, or a name that it has given memory.
+    let is_path = name.is_empty() || name.starts_with(['/', '(', '[']);
+    if is_device || name.starts_with("/dmabuf:") {
+        Some(StayReason::Device(name.to_owned()))
+    } else if !entry.is_file() || is_path {
+        None
+    // Trap: memory-of-a-socket
+    } else if name.starts_with("socket:") {
+        Some(StayReason::Socket(name.to_owned()))
+    } else if name.starts_with("anon_inode:[io_uring]") {
+        Some(StayReason::IoUring)
+    } else if name.starts_with("anon_inode:[perf_event]") {
+        Some(StayReason::Counts)
+    } else {
+        Some(StayReason::UnknownMapping(name.to_owned()))
+    }
 }
 
 /// Shared memory that has no file of its own that another node could be given.
@@ -588,8 +616,11 @@ fn shared_reason(
     }
     // A mapping that mprotect could make writable is as good as writable.
     let writable = entry.protection.0 & Protection::WRITE != 0 || special.may_write;
-    if writable || is_memory_only(entry) {
+    if writable {
         return Some(StayReason::SharedWritable(name));
+    }
+    if is_memory_only(entry) {
+        return Some(StayReason::SharedUnheard(name));
     }
     let watched = policy.watches || SharedFile::of(entry).is_watchable();
     (!watched).then_some(StayReason::SharedFile(name))
@@ -642,11 +673,14 @@ mod tests {
             reason(anonymous, &watches),
             Some(StayReason::SharedAnonymous)
         );
-        let memfd = "1000-2000 r--s 00000000 00:01 12 /memfd:x (deleted)";
+        let memfd = "1000-2000 rw-s 00000000 00:01 12 /memfd:x (deleted)";
         assert!(matches!(
             reason(memfd, &watches),
             Some(StayReason::SharedWritable(_))
         ));
+        let sealed = "1000-2000 r--s 00000000 00:01 12 /memfd:x (deleted)";
+        let unheard = Some(StayReason::SharedUnheard("/memfd:x".into()));
+        assert_eq!(reason(sealed, &watches), unheard);
         let segment = "1000-2000 rw-s 00000000 00:01 12 /SYSV00000000 (deleted)";
         assert!(matches!(
             reason(segment, &watches),
@@ -666,6 +700,10 @@ mod tests {
                 StayReason::Device("/dev/dri/card0".into()),
             ),
             (
+                "1000-2000 r--p 0 00:17 9 /sys/kernel/btf/vmlinux",
+                StayReason::Device("/sys/kernel/btf/vmlinux".into()),
+            ),
+            (
                 "1000-2000 rw-s 0 00:05 3 /[aio] (deleted)",
                 StayReason::AsyncIo,
             ),
@@ -674,13 +712,35 @@ mod tests {
                 StayReason::IoUring,
             ),
             (
+                "1000-2000 rw-s 0 00:05 3 anon_inode:[perf_event]",
+                StayReason::Counts,
+            ),
+            (
                 "1000-2000 rw-s 0 00:05 3 /secretmem (deleted)",
                 StayReason::SecretMemory,
             ),
         ] {
             assert_eq!(reason(line, &policy), Some(expected), "{line}");
         }
-        assert_eq!(reason("1000-2000 r--p 0 08:01 3 /usr/bin/x", &policy), None);
+        let socket = |how: &str| format!("1000-2000 {how} 0 00:08 31 socket:[31]");
+        let expected = StayReason::Socket("socket:[31]".into());
+        for how in ["r--s", "rw-s", "r--p"] {
+            let line = socket(how);
+            assert_eq!(reason(&line, &policy), Some(expected.clone()), "{line}");
+        }
+        assert_eq!(shared_read_only_of(&[entry(&socket("r--s"))]), []);
+        let device = "1000-2000 r--s 0 00:05 3 /dev/rtc0";
+        assert_eq!(shared_read_only_of(&[entry(device)]), []);
+        let unknown = StayReason::UnknownMapping("anon_inode:bpf-map".into());
+        let map = "1000-2000 r--s 0 00:0f 9 anon_inode:bpf-map";
+        assert_eq!(reason(map, &policy), Some(unknown));
+        for plain in [
+            "1000-2000 r--p 0 08:01 3 /usr/bin/x",
+            "1000-2000 rw-p 0 00:00 0 [anon:name]",
+            "1000-2000 rw-p 0 00:00 0 ",
+        ] {
+            assert_eq!(reason(plain, &policy), None, "{plain}");
+        }
     }
 
     #[test]

@@ -7,6 +7,9 @@
 //! which the owner of a file may do: the kernel refuses it as long as somebody has the file open
 //! for writing.
 
+mod asked;
+
+use asked::Asked;
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 use nix::sys::statfs::{FsType, fstatfs};
@@ -52,14 +55,48 @@ pub enum WatchError {
         path: String,
         source: std::io::Error,
     },
-    #[error(
-        "Writes to {path} would not be heard of ({errno}): somebody has it open for writing, it is another user's that this user may write to, or its file system does not tell of them"
-    )]
-    Refused { path: String, errno: Errno },
+    #[error("Writes to {path}, which it maps shared, would not be heard of: {cause}")]
+    Refused { path: String, cause: Unheard },
     #[error(
         "{path}, which it maps shared and which is not this user's, was written just now: try again when nobody has written to it for a minute"
     )]
     Unsettled { path: String },
+}
+
+impl WatchError {
+    /// The same, of a file that is known by another name than the path that it was opened by.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        let (Self::Open { path, .. } | Self::Refused { path, .. } | Self::Unsettled { path }) =
+            &mut self;
+        name.clone_into(path);
+        self
+    }
+}
+
+/// Why writes to a file would not be heard of.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum Unheard {
+    #[error("somebody has it open for writing")]
+    Writer,
+    #[error("it is another user's, and this user may write to it")]
+    MayWrite,
+    #[error("other machines may write to it")]
+    Remote,
+    #[error("its file system does not tell who has it open for writing ({0})")]
+    NoLeases(Errno),
+    #[error("it does not tell what it is ({0})")]
+    Unknown(Errno),
+}
+
+impl Unheard {
+    /// Why a lease was refused.
+    fn of_lease(errno: Errno) -> Self {
+        match errno {
+            Errno::EAGAIN => Self::Writer,
+            errno => Self::NoLeases(errno),
+        }
+    }
 }
 
 /// Which file it is: its device and inode.
@@ -73,7 +110,17 @@ pub const FOLLOWED_MAX: usize = 4096;
 const INSTANCES_LEFT: usize = 8;
 
 /// A file whose changes are told of: equal for equal files.
-pub type Watch = WatchDescriptor;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Watch {
+    /// The kernel gives notice of them.
+    Noticed(WatchDescriptor),
+    /// It does not, so that the file is asked for the time of its last change.
+    Asked(AskedId),
+}
+
+/// Which of the files that are asked it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AskedId(u32);
 
 /// Files that are watched by one descriptor. Files that are mapped shared must not change; files that
 /// are mapped privately are *followed*: they may change, and it is told which of them have.
@@ -84,6 +131,7 @@ pub struct WatchedFiles {
     files: Vec<Watched>,
     changed: bool,
     followed: BTreeSet<Watch>,
+    asked: Asked,
     /// Followed files that have changed since that was last asked.
     written: BTreeSet<Watch>,
 }
@@ -135,12 +183,14 @@ impl WatchedFiles {
             path: name.clone(),
             source,
         })?;
-        let refused = |errno| WatchError::Refused {
+        let refused = |cause| WatchError::Refused {
             path: name.clone(),
-            errno,
+            cause,
         };
+        let leased = |errno| refused(Unheard::of_lease(errno));
+        let unknown = |errno| refused(Unheard::Unknown(errno));
         let failed = |error: std::io::Error| {
-            refused(Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
+            unknown(Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
         };
         let about = file.metadata().map_err(failed)?;
         let id = (about.dev(), about.ino());
@@ -151,16 +201,16 @@ impl WatchedFiles {
         if own {
             // Asked before the watch is set as well, because notices of a watch count even if its
             // file is refused afterwards.
-            ask_for_writers(&file).map_err(refused)?;
+            ask_for_writers(&file).map_err(leased)?;
         } else if may_write(&file) {
             // Then the program itself may be writing to it through a mapping, without any notice.
-            return Err(refused(Errno::EACCES));
-        } else if is_remote(&file).map_err(refused)? {
-            return Err(refused(Errno::EREMOTE));
+            return Err(refused(Unheard::MayWrite));
+        } else if is_remote(&file).map_err(unknown)? {
+            return Err(refused(Unheard::Remote));
         }
         let watch = self.watch(&file, own);
         if own {
-            ask_for_writers(&file).map_err(refused)?;
+            ask_for_writers(&file).map_err(leased)?;
         }
         // Read after the watch was set, so that no change falls between the two.
         let version = Version::of(&file).map_err(failed)?;
@@ -212,11 +262,15 @@ impl WatchedFiles {
     /// Follows the file that a path leads to. None if it cannot be: this user may not read it, or a
     /// limit is reached (of the user's watches and instances, or [`FOLLOWED_MAX`]).
     pub fn follow(&mut self, path: &Path) -> Option<Watch> {
+        if asked::takes(path) {
+            return self.asked.add(path).map(Watch::Asked);
+        }
         // The same file may be watched already, for more than this.
         let what = AddWatchFlags::IN_MODIFY | AddWatchFlags::from_bits_retain(libc::IN_MASK_ADD);
-        let watch = self.notices.as_ref()?.add_watch(path, what).ok()?;
+        let descriptor = self.notices.as_ref()?.add_watch(path, what).ok()?;
+        let watch = Watch::Noticed(descriptor);
         if self.followed.len() >= FOLLOWED_MAX && !self.followed.contains(&watch) {
-            self.forget(watch);
+            self.forget(descriptor);
             return None;
         }
         self.followed.insert(watch);
@@ -225,18 +279,30 @@ impl WatchedFiles {
 
     /// Follows a file no longer.
     pub fn unfollow(&mut self, watch: Watch) {
-        if self.followed.remove(&watch) {
-            self.written.remove(&watch);
-            self.forget(watch);
+        self.written.remove(&watch);
+        match watch {
+            Watch::Asked(id) => self.asked.remove(id),
+            Watch::Noticed(descriptor) => {
+                if self.followed.remove(&watch) {
+                    self.forget(descriptor);
+                }
+            }
         }
     }
 
-    fn forget(&self, watch: Watch) {
+    fn forget(&self, watch: WatchDescriptor) {
         let is_watched = self.files.iter().any(|file| file.watch == Some(watch));
         if let (Some(notices), false) = (&self.notices, is_watched) {
             // The kernel itself forgets the watch of a file that is gone.
             let _ = notices.rm_watch(watch);
         }
+    }
+
+    /// Asks the followed files of which the kernel gives no notice. To be called before what follows a write is
+    /// told.
+    pub fn ask_followed(&mut self) {
+        let changed = self.asked.ask(SystemTime::now());
+        self.written.extend(changed.map(Watch::Asked));
     }
 
     /// The followed files that have changed since the last time, as far as the kernel has reported.
@@ -274,11 +340,12 @@ impl WatchedFiles {
 
     fn notice(&mut self, event: &InotifyEvent) {
         let opened = event.mask == AddWatchFlags::IN_OPEN;
-        let is_followed = self.followed.contains(&event.wd);
+        let watch = Watch::Noticed(event.wd);
+        let is_followed = self.followed.contains(&watch);
         if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
-            self.written.clone_from(&self.followed);
+            self.written.extend(&self.followed);
         } else if is_followed && event.mask.contains(AddWatchFlags::IN_MODIFY) {
-            self.written.insert(event.wd);
+            self.written.insert(watch);
         }
         let file = self.files.iter().find(|file| file.watch == Some(event.wd));
         self.changed |= match file {
@@ -371,7 +438,10 @@ mod tests {
         let path = path("open");
         let writer = File::create(&path).expect("a temporary file");
         let mut files = WatchedFiles::default();
-        assert!(matches!(files.add(&path), Err(WatchError::Refused { .. })));
+        let error = files.add(&path).expect_err("it has a writer");
+        let sentence = "Writes to /srv/file, which it maps shared, would not be heard of: \
+                        somebody has it open for writing";
+        assert_eq!(error.named("/srv/file").to_string(), sentence);
         drop(writer);
         let id = files.add(&path).expect("nobody writes now");
         assert!(files.has(id) && !files.is_changed());

@@ -276,3 +276,58 @@ CASE(home_own_maps, "", map_room)
     TRY(read, .note = "maps", .b = {V(fd), OH(60, "0+60"), V(60)}, .flags = GOOD);
     close(fd);
 }
+
+/* Private memory of this device is plain memory. */
+CASE(zeros, "", map_room)
+{
+    int fd = open("/dev/zero", O_RDWR);
+    TRY(mmap, .note = "zeros", .b = {AT(1), V(2 * PAGE), V(3), V(MAP_PRIVATE | MAP_FIXED), V(fd), V(0)}, .after = tell_room);
+    room[PAGE] = 'z';
+    tell_room(0);
+    close(fd);
+}
+
+CASE(home_no_file, "", map_room)
+{
+    int device = open("/dev/null", O_RDONLY), other = socket(AF_UNIX, SOCK_STREAM, 0);
+    int kernel = open("/proc/version", O_RDONLY);
+    TRY(mmap, .note = "device", .b = {AT(1), V(PAGE), V(1), V(MAP_PRIVATE | MAP_FIXED), V(device), V(0)}, .after = tell_room);
+    TRY(mmap, .note = "socket", .b = {AT(1), V(PAGE), V(1), V(MAP_PRIVATE | MAP_FIXED), V(other), V(0)}, .after = tell_room);
+    TRY(mmap, .note = "kernel", .b = {AT(1), V(PAGE), V(1), V(MAP_PRIVATE | MAP_FIXED), V(kernel), V(0)}, .after = tell_room);
+    close(device), close(other), close(kernel);
+}
+
+static char *shown;
+
+/* A file of memory alone, mapped privately. */
+static void map_memory_file(void)
+{
+    close(file);
+    file = memfd_create("file", 0);
+    need(file >= 0 && ftruncate(file, 2 * PAGE) == 0 && pwrite(file, "made", 4, 0) == 4, "a file");
+    shown = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+    need(shown != MAP_FAILED, "mmap");
+}
+
+static void write_and_tell(const char *text)
+{
+    char before[5] = "";
+    memcpy(before, shown, 4);
+    need(pwrite(file, text, 4, 0) == 4, "pwrite");
+    tell("  it had %s, %s is written: %.4s\n", before, text, shown);
+}
+
+/* What the program writes shows in what it has mapped, at once and again. */
+CASE(memory_files, "", map_memory_file)
+{
+    write_and_tell("away"), write_and_tell("more"), write_and_tell("next");
+    need(ftruncate(file, 0) == 0 && ftruncate(file, 2 * PAGE) == 0, "ftruncate");
+    tell("  truncated: %d\n", *shown);
+    write_and_tell("once");
+    munmap(shown, 2 * PAGE);
+    map_memory_file();
+    write_and_tell("last"), write_and_tell("then");
+    shown[0] = 'X';
+    write_and_tell("none");
+    munmap(shown, 2 * PAGE);
+}

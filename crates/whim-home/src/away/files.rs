@@ -81,6 +81,10 @@ impl Away {
 
     /// Tells the guest which files have changed, before anything else that it is told from now on.
     pub(super) fn tell_of_written(&mut self) -> Result<()> {
+        if !self.server.outgoing.is_empty() {
+            // Trap: writes-to-memory-are-not-told
+            self.files.ask_followed();
+        }
         let written = self.files.take_written();
         if !written.is_empty() {
             let changed = self.server.attic.of_watches(&written);

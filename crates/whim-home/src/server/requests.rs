@@ -1,7 +1,10 @@
 //! What the guest asks for beside calls: files to be mapped, dispositions, new threads, and ends of
 //! threads and of the process.
 
-use super::{Caller, EAGAIN, ENOMEM, HANDLER_STAND_IN, Outgoing, ServeError, Server, dropping};
+use super::{
+    Caller, EAGAIN, ENOMEM, HANDLER_STAND_IN, Outgoing, RESTART_UNLESS_HANDLED, ServeError, Server,
+    dropping,
+};
 use crate::numbers::OwnTid;
 use nix::sys::statvfs::FsFlags;
 use whim_journey::message::{Disposition, MAPPED_WITHOUT_EXECUTION, ToGuest};
@@ -34,6 +37,12 @@ impl Server {
             return Ok(());
         };
         self.release(slot, &call.released)?;
+        // Trap: memory-that-is-no-file-s
+        if self.is_special(slot, call.fd)? {
+            // The program comes home, and makes the call there.
+            self.answer(call.tid, sequence, RESTART_UNLESS_HANDLED);
+            return Ok(());
+        }
         let protection = Protection(u8::try_from(call.protection & 7).unwrap_or(0));
         // A host may name any length.
         let length = call.length.checked_next_multiple_of(PAGE_SIZE);
