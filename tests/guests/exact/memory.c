@@ -188,7 +188,7 @@ CASE(advice_stays, HOME)
 
 CASE(kinds_of_mappings, AWAY)
 {
-    static const int flags[] = {0, MAP_NORESERVE, MAP_POPULATE, MAP_STACK, MAP_GROWSDOWN, MAP_32BIT, MAP_LOCKED,
+    static const int flags[] = {0, MAP_NORESERVE, MAP_POPULATE, MAP_STACK, MAP_32BIT, MAP_LOCKED,
                                 MAP_NONBLOCK, MAP_DENYWRITE, MAP_EXECUTABLE, 0x4000000 /* MAP_UNINITIALIZED */};
     catch_faults();
     char *held = room(8);
