@@ -201,6 +201,7 @@ impl Frozen {
         } else {
             Vec::new()
         };
+        let locks_future = self.locks_future();
         let image = ProcessImage {
             pid: self.status.own_id,
             threads: threads.images,
@@ -214,7 +215,7 @@ impl Frozen {
             no_transparent_huge_pages: !self.status.transparent_huge_pages,
             barriers: answers.barriers,
             denies_memory: answers.denies_memory,
-            locks_future: self.locks_future(),
+            locks_future,
             remarks: remarks.unwrap_or_default(),
             reserved: options.reserved,
             vdso: vdso::own()?.to_vec(),
@@ -225,7 +226,7 @@ impl Frozen {
         Ok(Captured {
             image,
             has_to_stay,
-            locks_future: self.locks_future(),
+            locks_future,
             in_flight: threads.in_flight,
             begun_anew: threads.begun_anew,
             files,
