@@ -94,7 +94,23 @@ pub struct Places {
     pub locks_future: bool,
 }
 
+/// The same, as the instructions compare it.
+struct Watched {
+    reserved: (u64, u64),
+    /// High halves of the first and last address of each other place.
+    others: Vec<(u32, u32)>,
+    locks_future: bool,
+}
+
 impl Places {
+    fn watched(&self) -> Watched {
+        Watched {
+            reserved: self.reserved,
+            others: self.high_halves(),
+            locks_future: self.locks_future,
+        }
+    }
+
     /// The high halves of the first and last address of each, disjoint.
     fn high_halves(&self) -> Vec<(u32, u32)> {
         let mut halves: Vec<(u32, u32)> = self
@@ -144,8 +160,9 @@ pub fn guest_filter(places: &Places) -> Vec<Instruction> {
         op(RETURN, NOTIFY),
         op(LOAD, NUMBER_AT),
     ];
+    let watched = places.watched();
     for row in TABLE {
-        let block = block(row, places);
+        let block = block(row, &watched);
         let (Ok(number), Ok(length)) = (u32::try_from(row.number), u8::try_from(block.len()))
         else {
             continue;
@@ -189,7 +206,7 @@ pub fn cautious_filter(places: &Places) -> Vec<Instruction> {
 
 /// The instructions for a row once the number is known. Empty: the call is trapped like everything
 /// unknown.
-fn block(row: &Row, places: &Places) -> Vec<Instruction> {
+fn block(row: &Row, places: &Watched) -> Vec<Instruction> {
     let mut block = Vec::new();
     match row.gate {
         Gate::Trap => return block,
@@ -289,11 +306,10 @@ fn show_more(block: &mut Vec<Instruction>) {
     block.push(op(RETURN, NOTIFY));
 }
 
-fn ranges(block: &mut Vec<Instruction>, addresses: &[usize], lengths: &[usize], places: &Places) {
-    let others = places.high_halves();
+fn ranges(block: &mut Vec<Instruction>, addresses: &[usize], lengths: &[usize], places: &Watched) {
     for index in addresses {
         block.push(load_high(*index));
-        for (first, last) in &others {
+        for (first, last) in &places.others {
             block.push(jump(JUMP_IF_GREATER_OR_EQUAL, *first, 0, 2));
             block.push(jump(JUMP_IF_GREATER, *last, 1, 0));
             block.push(op(RETURN, NOTIFY));
