@@ -18,7 +18,7 @@ use whim_model::{
 };
 use whim_sys::foreign;
 use whim_sys::kernel_file;
-use whim_sys::pagemap::{self, Pagemap, Run};
+use whim_sys::pagemap::Run;
 use whim_sys::process_vm::{self, MemFile};
 use whim_sys::ptrace::{Polled, Running, Stop, Stopped, Waited};
 use whim_sys::pulse;
@@ -562,17 +562,9 @@ impl Guest {
     /// # Errors
     /// The guest ended.
     pub(crate) fn runs(&self, image: &ProcessImage) -> Result<OwnRuns, GuestError> {
-        let scanner = Pagemap::open(self.host_tid).map_err(unreadable_memory)?;
-        let mappings = image.mappings.iter();
-        let own = mappings.filter(|one| !matches!(one.backing, Backing::Kernel { .. }));
-        let own: Vec<&Mapping> = own.collect();
-        let ranges: Vec<(u64, u64)> = own.iter().map(|one| (one.start, one.end)).collect();
-        let runs = scanner.runs_of(&ranges).map_err(unreadable_memory)?;
-        let private = runs.into_iter();
-        let private = private.filter(|(_, run)| run.kind == pagemap::Kind::Private);
-        Ok(private
-            .map(|(index, run)| (own[index].clone(), run))
-            .collect())
+        let runs = maps::private_runs(self.host_tid, &image.mappings);
+        let runs = runs.map_err(unreadable_memory)?.into_iter();
+        Ok(runs.map(|(mapping, run)| (mapping.clone(), run)).collect())
     }
 
     /// Passes on every page that the image needs and home does not have, in ascending order; of

@@ -411,21 +411,13 @@ impl Outward<'_> {
 
     /// The pages that travel, ascending, and whether those that are zero need not.
     fn runs(&self, image: &ProcessImage) -> Result<Vec<(pagemap::Run, bool)>, OutwardError> {
-        let unreadable = |address| {
-            move |error: std::io::Error| OutwardError::Memory {
-                address,
-                errno: nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)),
-            }
-        };
-        let scanner = pagemap::Pagemap::open(self.pid).map_err(unreadable(0))?;
-        let mappings = image.mappings.iter();
-        let travel = mappings.filter(|one| !matches!(one.backing, Backing::Kernel { .. }));
-        let travel: Vec<&Mapping> = travel.collect();
-        let ranges: Vec<(u64, u64)> = travel.iter().map(|one| (one.start, one.end)).collect();
-        let runs = scanner.runs_of(&ranges).map_err(unreadable(0))?.into_iter();
-        let private = runs.filter(|(_, run)| run.kind == pagemap::Kind::Private);
-        let elide = |index: usize| travel[index].backing == Backing::Anonymous;
-        Ok(private.map(|(index, run)| (run, elide(index))).collect())
+        let runs = maps::private_runs(self.pid, &image.mappings).map_err(|error| {
+            let errno = nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO));
+            OutwardError::Memory { address: 0, errno }
+        })?;
+        let elides = |mapping: &Mapping| mapping.backing == Backing::Anonymous;
+        let runs = runs.into_iter();
+        Ok(runs.map(|(one, run)| (run, elides(one))).collect())
     }
 
     /// Goes from the journal's entry to the guest's start. In between it is in doubt which of the two runs.

@@ -5,7 +5,7 @@ use std::io;
 use thiserror::Error;
 use whim_model::{Backing, Mapping, MappingFlags, PAGE_SIZE, Protection, Range};
 use whim_sys::kernel_file;
-use whim_sys::pagemap::Pagemap;
+use whim_sys::pagemap::{Kind, Pagemap, Run};
 
 /// Mappings that we carry at most; the kernel's default limit (vm.max_map_count) is 65,530.
 pub const MAPPINGS_MAX: usize = 1 << 18;
@@ -253,6 +253,26 @@ fn octal(text: &[u8]) -> Option<u8> {
     matches!(value, b'\n' | b' ' | b'\t' | b'\\').then_some(value)
 }
 
+/// The runs of existing pages in mappings, which ascend, each with its mapping; in those of the kernel's own none.
+fn runs<'a>(pages: &Pagemap, mappings: &'a [Mapping]) -> io::Result<Vec<(&'a Mapping, Run)>> {
+    let own = mappings.iter();
+    let own = own.filter(|mapping| !matches!(mapping.backing, Backing::Kernel { .. }));
+    let own: Vec<&Mapping> = own.collect();
+    let ranges: Vec<(u64, u64)> = own.iter().map(|one| (one.start, one.end)).collect();
+    let found = pages.runs_of(&ranges)?.into_iter();
+    Ok(found.map(|(index, run)| (own[index], run)).collect())
+}
+
+/// The process's own pages in mappings, ascending, each run with its mapping.
+///
+/// # Errors
+/// The process is gone or not ours.
+pub fn private_runs(pid: i32, mappings: &[Mapping]) -> io::Result<Vec<(&Mapping, Run)>> {
+    let mut found = runs(&Pagemap::open(pid)?, mappings)?;
+    found.retain(|(_, run)| run.kind == Kind::Private);
+    Ok(found)
+}
+
 /// The pages of `mappings` that MADV_GUARD_INSTALL has made inaccessible.
 ///
 /// # Errors
@@ -264,10 +284,7 @@ pub fn guards(pid: i32, mappings: &[Mapping]) -> io::Result<Vec<Range>> {
         // fails, and the process stays.
         return Ok(Vec::new());
     }
-    let own = mappings.iter();
-    let own = own.filter(|mapping| !matches!(mapping.backing, Backing::Kernel { .. }));
-    let own: Vec<(u64, u64)> = own.map(|mapping| (mapping.start, mapping.end)).collect();
-    let runs = pages.runs_of(&own)?.into_iter();
+    let runs = runs(&pages, mappings)?.into_iter();
     let guards = runs.map(|(_, run)| Range {
         start: run.start,
         end: run.end,
