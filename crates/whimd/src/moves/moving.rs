@@ -102,6 +102,10 @@ fn found(
 /// was: nothing that was refused changes what the balancer may do.
 fn end_try(moves: &Moves, target: &Stat, tried: Option<Option<Candidate>>, kept: bool) {
     if let Some(was) = tried {
+        // Another request may have moved it meanwhile.
+        let journey = moves.journeys().of_process(target.pid).cloned();
+        let away = journey.is_some_and(|journey| !journey.is_at_home());
+        let kept = kept || away || moves.under_way().contains(target.pid);
         let mut candidates = moves.candidates();
         candidates.end_try((target.pid, target.start_time), kept, was);
         moves.census().save(&candidates);
