@@ -12,6 +12,7 @@ pub mod guest;
 pub mod machine;
 pub mod mover;
 pub mod place;
+pub mod plans;
 pub mod process;
 pub mod program;
 pub mod random;

@@ -9,10 +9,11 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use whim_system_tests::cluster::Moved;
+use whim_system_tests::plans::{Plans, stopped_supervisor};
 use whim_system_tests::process::{Running, eventually};
 use whim_system_tests::random::Random;
 use whim_system_tests::{
-    Case, Cluster, Context, Result, Setting, Talk, anyhow, bail, ensure, guest, place,
+    Case, Cluster, Context, Result, Setting, Talk, anyhow, bail, ensure, guest,
 };
 
 /// The lease of a lab, after which a silent side is lost.
@@ -32,13 +33,15 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("freezers::at_home", 2, at_home),
         Case::new("freezers::busy_with_home", |_| busy(1)),
         Case::new("freezers::before_the_commit", |_| {
-            with_plans(|cluster, plans| {
+            Plans::with_lab(2, |cluster, plans| {
                 before_the_commit(cluster, plans, &["identity-checked", "out-commit"])
             })
         }),
         Case::new("freezers::on_the_way_home", |_| {
             let phases = ["homeward-transfer"];
-            with_plans(|cluster, plans| later(cluster, plans, &[Version::Two], &phases))
+            Plans::with_lab(2, |cluster, plans| {
+                later(cluster, plans, &[Version::Two], &phases)
+            })
         }),
         Case::new("freezers::full::before_the_commit", |_| {
             let phases = [
@@ -48,11 +51,15 @@ pub(crate) fn cases() -> Vec<Case> {
                 "pages-sent",
                 "out-rebuild",
             ];
-            with_plans(|cluster, plans| before_the_commit(cluster, plans, &phases))
+            Plans::with_lab(2, |cluster, plans| {
+                before_the_commit(cluster, plans, &phases)
+            })
         }),
         Case::new("freezers::full::after_the_commit", |_| {
             let phases = ["out-convert", "homeward-transfer", "homeward-rebuild"];
-            with_plans(|cluster, plans| later(cluster, plans, &VERSIONS, &phases))
+            Plans::with_lab(2, |cluster, plans| {
+                later(cluster, plans, &VERSIONS, &phases)
+            })
         }),
         Case::new("freezers::full::busy_with_home", |_| busy(10)),
         Case::new("freezers::full::in_the_midst_of_a_move", |setting| {
@@ -261,33 +268,6 @@ fn busy(times: u32) -> Result<()> {
     })
 }
 
-/// A lab whose supervisors stop where a plan in this directory says.
-fn with_plans(body: impl Fn(&Cluster, &Path) -> Result<()>) -> Result<()> {
-    let plans = place::room()?.join(format!("plans-{}", std::process::id()));
-    fs::create_dir_all(&plans)?;
-    let option = format!("--daemon-arg=--crash-plan={}/{{node}}", plans.display());
-    let share = format!("--share={}", plans.display());
-    let cluster = Cluster::up_with(2, &[&option, &share])?;
-    let result = cluster.explaining(|| body(&cluster, &plans));
-    drop(cluster);
-    fs::remove_dir_all(plans)?;
-    result
-}
-
-/// The home supervisor that is started next stops there.
-fn plan_stop(plans: &Path, name: &str) -> Result<()> {
-    let draft = plans.join("draft");
-    fs::write(&draft, format!("stop {name}"))?;
-    Ok(fs::rename(draft, plans.join("n1.home"))?)
-}
-
-/// Home's supervisor, if it has stopped.
-fn stopped_supervisor(cluster: &Cluster) -> Result<Option<String>> {
-    let script = "ps -eo pid=,stat=,comm= | awk '$3 == \"whim-home\" && $2 ~ /^T/ { print $1 }'";
-    let pid = cluster.run("n1", &["sh", "-c", script])?.trim().to_owned();
-    Ok((!pid.is_empty()).then_some(pid))
-}
-
 /// A move in which the supervisor stops, at a place that `plan` has noted. Again if threads still stand in
 /// what the try before has left.
 fn until_stopped(
@@ -335,7 +315,7 @@ fn frozen_midway(
 
 /// The group freezes when the move has begun and has not been committed: it is refused, while the group is
 /// still frozen, and the program goes on as if nothing had been.
-fn before_the_commit(cluster: &Cluster, plans: &Path, phases: &[&str]) -> Result<()> {
+fn before_the_commit(cluster: &Cluster, plans: &Plans, phases: &[&str]) -> Result<()> {
     let program = guest::c("freezes")?.display().to_string();
     let (mut talk, pid) = Talk::run(cluster, &[], &[program.as_str(), "1"])?;
     for version in VERSIONS {
@@ -344,7 +324,7 @@ fn before_the_commit(cluster: &Cluster, plans: &Path, phases: &[&str]) -> Result
         };
         group.take(cluster, pid)?;
         for phase in phases {
-            let plan = || plan_stop(plans, phase);
+            let plan = || plans.stop("home", phase);
             let moving = until_stopped(cluster, (pid, "n2"), &plan)?;
             let (moved, took) = frozen_midway(cluster, moving, &group, ENDS_WITHIN)?;
             println!("{version:?}, {phase}: {took:?}");
@@ -362,7 +342,7 @@ fn before_the_commit(cluster: &Cluster, plans: &Path, phases: &[&str]) -> Result
 
 /// The group freezes when there is no way back, for longer than a host waits for a home that says nothing:
 /// the move ends when the group is thawed.
-fn later(cluster: &Cluster, plans: &Path, versions: &[Version], phases: &[&str]) -> Result<()> {
+fn later(cluster: &Cluster, plans: &Plans, versions: &[Version], phases: &[&str]) -> Result<()> {
     let program = guest::c("freezes")?.display().to_string();
     let (mut talk, pid) = Talk::run(cluster, &[], &[program.as_str(), "1"])?;
     for version in versions {
@@ -371,7 +351,7 @@ fn later(cluster: &Cluster, plans: &Path, versions: &[Version], phases: &[&str])
         };
         group.take(cluster, pid)?;
         for phase in phases {
-            let plan = || plan_stop(plans, phase);
+            let plan = || plans.stop("home", phase);
             let homeward = phase.starts_with("homeward");
             let moving = if homeward {
                 eventually(ENDS_WITHIN, "it leaves", || {

@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use whim_attempts::{Attempt, Party};
+use whim_system_tests::plans::Plans;
 use whim_system_tests::process::{self, Running, eventually};
-use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, guest, place};
+use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, guest};
 
 /// Who attacks, and whose programs are attacked; accounts of nobody else.
 const ALICE: u32 = 61_001;
@@ -31,10 +32,10 @@ pub(crate) fn cases() -> Vec<Case> {
             cluster.explaining(|| balanced(&cluster))
         }),
         Case::new("identity::number_between_check_and_seize", |_| {
-            with_plans(between_check_and_seize)
+            Plans::with_lab(2, between_check_and_seize)
         }),
         Case::new("identity::setuid_exec_in_each_phase", |_| {
-            with_plans(setuid_in_each_phase)
+            Plans::with_lab(2, setuid_in_each_phase)
         }),
         case("noted_number_of_another", noted_number),
     ]
@@ -42,26 +43,6 @@ pub(crate) fn cases() -> Vec<Case> {
 
 fn tries(what: &str) -> Attempt {
     Attempt::new(Party::LocalUser, what)
-}
-
-/// A lab whose supervisors and daemons stop where a plan in this directory says.
-fn with_plans(body: fn(&Cluster, &Path) -> Result<()>) -> Result<()> {
-    let plans = place::room()?.join(format!("plans-{}", std::process::id()));
-    fs::create_dir_all(&plans)?;
-    let option = format!("--daemon-arg=--crash-plan={}/{{node}}", plans.display());
-    let share = format!("--share={}", plans.display());
-    let cluster = Cluster::up_with(2, &[&option, &share])?;
-    let result = cluster.explaining(|| body(&cluster, &plans));
-    drop(cluster);
-    fs::remove_dir_all(plans)?;
-    result
-}
-
-/// Who is started next as this part of n1 stops there.
-fn plan_stop(plans: &Path, part: &str, name: &str) -> Result<()> {
-    let draft = plans.join("draft");
-    fs::write(&draft, format!("stop {name}"))?;
-    Ok(fs::rename(draft, plans.join(format!("n1.{part}")))?)
 }
 
 /// A command on n1, as this user gives it.
@@ -323,12 +304,12 @@ fn ask_to_move(cluster: &Cluster, pid: i32) -> Result<Running> {
 }
 
 /// L2: the daemon has looked at one process, and its supervisor finds another one of that number.
-fn between_check_and_seize(cluster: &Cluster, plans: &Path) -> Result<()> {
+fn between_check_and_seize(cluster: &Cluster, plans: &Plans) -> Result<()> {
     let attempt = tries("have a program moved by the number of another, after that was looked at");
     let waits = "echo ready $$; read line";
     let mut talk = Talk::start(cluster, &mut by(cluster, ALICE, &["sh", "-c", waits]))?;
     let pid = talk.ready()?;
-    plan_stop(plans, "whimd", "before-home-started")?;
+    plans.stop("whimd", "before-home-started")?;
     let mut moving = ask_to_move(cluster, pid)?;
     let daemon = eventually(PATIENCE, "the daemon stops", || stopped(cluster, "whimd"))?;
     talk.go()?;
@@ -426,7 +407,7 @@ os.execv(words[0], words)"
     Ok((talk, pid))
 }
 
-fn setuid_in_each_phase(cluster: &Cluster, plans: &Path) -> Result<()> {
+fn setuid_in_each_phase(cluster: &Cluster, plans: &Plans) -> Result<()> {
     for rights in [Rights::Root, Rights::Group] {
         for phase in BEFORE_THE_STOP {
             before_the_stop(cluster, plans, (rights, phase))?;
@@ -441,11 +422,11 @@ fn setuid_in_each_phase(cluster: &Cluster, plans: &Path) -> Result<()> {
 /// Alice asks for a move, and home's supervisor has stopped at this phase of it.
 fn until_stopped(
     cluster: &Cluster,
-    plans: &Path,
+    plans: &Plans,
     pid: i32,
     phase: &str,
 ) -> Result<(Running, String)> {
-    plan_stop(plans, "home", phase)?;
+    plans.stop("home", phase)?;
     let moving = ask_to_move(cluster, pid)?;
     let home = eventually(PATIENCE, &format!("home stops at {phase}"), || {
         stopped(cluster, "whim-home")
@@ -453,7 +434,11 @@ fn until_stopped(
     Ok((moving, home))
 }
 
-fn before_the_stop(cluster: &Cluster, plans: &Path, (rights, phase): (Rights, &str)) -> Result<()> {
+fn before_the_stop(
+    cluster: &Cluster,
+    plans: &Plans,
+    (rights, phase): (Rights, &str),
+) -> Result<()> {
     let attempt = tries(&format!(
         "move a program that gets rights at {phase}: {rights:?}"
     ));
@@ -483,7 +468,7 @@ fn before_the_stop(cluster: &Cluster, plans: &Path, (rights, phase): (Rights, &s
     Ok(())
 }
 
-fn after_the_stop(cluster: &Cluster, plans: &Path, (rights, phase): (Rights, &str)) -> Result<()> {
+fn after_the_stop(cluster: &Cluster, plans: &Plans, (rights, phase): (Rights, &str)) -> Result<()> {
     let attempt = tries(&format!(
         "have a host hold a program that gets rights at {phase}: {rights:?}"
     ));
