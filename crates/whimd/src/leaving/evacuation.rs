@@ -74,8 +74,8 @@ async fn send_all_away(moves: &Arc<Moves>, answers: &Answers) -> usize {
                 .get(&key)
                 .is_some_and(|(when, _)| when.elapsed() < AGAIN);
             if !pause && waiting.insert(key.clone()) {
-                let moves = Arc::clone(moves);
-                asked.spawn(async move { (key, send_away(&moves, &guest).await) });
+                let (moves, answers) = (Arc::clone(moves), answers.clone());
+                asked.spawn(async move { (key, send_away(&moves, &guest, &answers).await) });
             }
         }
         tokio::select! {
@@ -85,14 +85,17 @@ async fn send_all_away(moves: &Arc<Moves>, answers: &Answers) -> usize {
                     continue;
                 };
                 waiting.remove(&key);
-                if let Err(NotLeaving { reason, waits }) = result {
-                    if !waits {
-                        given_up.insert(key.clone());
-                    }
-                    let before = refused.insert(key, (Instant::now(), reason.clone()));
-                    if before.is_none_or(|(_, before)| before != reason) {
-                        tell(answers, reason);
-                    }
+                let Err(NotLeaving { reason, waits }) = result else {
+                    // It may be listed here for a moment yet.
+                    refused.insert(key, (Instant::now(), String::new()));
+                    continue;
+                };
+                if !waits {
+                    given_up.insert(key.clone());
+                }
+                let before = refused.insert(key, (Instant::now(), reason.clone()));
+                if before.is_none_or(|(_, before)| before != reason) {
+                    tell(answers, reason);
                 }
             }
             () = tokio::time::sleep(LOOK) => {}
@@ -101,7 +104,7 @@ async fn send_all_away(moves: &Arc<Moves>, answers: &Answers) -> usize {
 }
 
 /// Asks a guest's home to take it away.
-async fn send_away(moves: &Moves, guest: &Guest) -> Result<(), NotLeaving> {
+async fn send_away(moves: &Moves, guest: &Guest, answers: &Answers) -> Result<(), NotLeaving> {
     let request = &guest.request;
     let (home, pid) = (&request.home, request.pid);
     let ask = NodeRequest::TakeAway {
@@ -121,13 +124,15 @@ async fn send_away(moves: &Moves, guest: &Guest) -> Result<(), NotLeaving> {
             reason
         }
         Ok(_) => return Ok(()),
-        // If its lease has no end, nothing else would ever end it.
+        // If its lease has no end, nothing else would ever end it. It is told first: as soon as no guest
+        // is left, nobody hears of what this returns.
         Err(_) if request.lease_ms.is_none() && is_down(moves.ground().membership(), home) => {
-            hosting::release(moves.host(), home, &request.journey, request.epoch);
             let reason = format!(
                 "Process {pid} of {home} is ended: its home is down, and its lease has no end"
             );
-            return Err(NotLeaving { reason, waits });
+            tell(answers, reason);
+            hosting::release(moves.host(), home, &request.journey, request.epoch);
+            return Ok(());
         }
         Err(error) => error,
     };
