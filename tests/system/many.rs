@@ -120,7 +120,8 @@ impl Ear {
     /// How long a supervisor here has heard nothing from another node, at most, in milliseconds.
     ///
     /// There are two connections between two of them, one for calls and one for pages; whoever is heard on
-    /// one of them is not silent.
+    /// one of them is not silent. Where there is but one, it is not made yet, or about to be closed: there is
+    /// nothing to be heard on the one for pages alone.
     fn longest(self) -> Result<(u64, String)> {
         drop(self.listening);
         let text = fs::read_to_string(&self.file)?;
@@ -128,28 +129,28 @@ impl Ear {
         let mut looks = 0;
         for look in text.split("look\n").skip(1) {
             looks += 1;
-            let mut heard: HashMap<(&str, &str), u64> = HashMap::new();
+            let mut heard: HashMap<(String, &str), Vec<u64>> = HashMap::new();
             for line in look.lines().filter(|line| line.contains("\"whim-")) {
                 let words: Vec<&str> = line.split_whitespace().collect();
                 let (Some(peer), Some(whose)) = (words.get(3), words.get(4)) else {
                     continue;
                 };
-                let node = peer.rsplit_once(':').map_or(*peer, |(node, _)| node);
+                let node = node_of(peer);
                 // users:(("NAME",pid=NUMBER,fd=NUMBER))
                 let whose = whose.split_once(",fd=").map_or(*whose, |(whose, _)| whose);
                 let whose = whose.trim_start_matches("users:((");
                 // From the host to which it sends its guest, a supervisor expects nothing.
-                if whose.contains("guest") && !node.ends_with('1') && !node.ends_with("1]") {
+                if whose.contains("guest") && node != "n1" {
                     continue;
                 }
                 // What is 0 is not shown.
                 let last = words.iter().find_map(|word| word.strip_prefix("lastrcv:"));
                 let last: u64 = last.unwrap_or("0").parse()?;
-                let silent = heard.entry((node, whose)).or_insert(last);
-                *silent = last.min(*silent);
+                heard.entry((node, whose)).or_default().push(last);
             }
-            for ((node, whose), silent) in heard {
-                if silent > longest.0 {
+            for ((node, whose), connections) in heard {
+                let silent = connections.iter().min().copied().unwrap_or(0);
+                if connections.len() > 1 && silent > longest.0 {
                     longest = (silent, format!("{whose} on {} hears {node}", self.node));
                 }
             }
@@ -157,6 +158,15 @@ impl Ear {
         ensure!(looks > 50, "Only {looks} looks on {}", self.node);
         Ok(longest)
     }
+}
+
+/// The node of a socket's peer: its number ends the address in the lab's networks, whichever of the two it
+/// is (the two connections between two supervisors may well take one each).
+fn node_of(peer: &str) -> String {
+    let address = peer.rsplit_once(':').map_or(peer, |(address, _)| address);
+    let address = address.trim_end_matches(']');
+    let number = address.rsplit(['.', ':']).next().unwrap_or(address);
+    format!("n{number}")
 }
 
 /// Nothing of a journey is silent for longer than a quarter of the lease, also while others want the CPUs.

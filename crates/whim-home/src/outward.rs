@@ -220,6 +220,8 @@ impl Outward<'_> {
         let reserved =
             crate::attic::choose_reserved(&ranges, total).ok_or(OutwardError::NoRange)?;
         whim_image::vdso::own().map_err(CaptureError::from)?;
+        // Thousands of mappings take a while to be read.
+        connections.beat()?;
         crash::point("before-freeze");
         self.phase(Phase::Freeze);
         let frozen_at = Instant::now();
@@ -329,6 +331,7 @@ impl Outward<'_> {
         if let Some(reason) = frozen_reason(frozen)? {
             return Err(OutwardError::Stay(reason));
         }
+        connections.beat()?;
         self.phase(Phase::Capture);
         let taken = connections.meanwhile(pieces, || self.take(frozen, (files, reserved)))?;
         let Taken {
