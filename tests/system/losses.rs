@@ -3,8 +3,9 @@
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
+use whim_system_tests::plans::{self, Plans};
 use whim_system_tests::process::{self, eventually};
-use whim_system_tests::{Case, Cluster, Context, Result, Setting, Talk, ensure, guest};
+use whim_system_tests::{Case, Cluster, Context, Result, Running, Setting, Talk, ensure, guest};
 
 /// The lab's lease.
 const LEASE: Duration = Duration::from_secs(2);
@@ -42,6 +43,9 @@ pub(crate) fn cases() -> Vec<Case> {
         case("killed_while_away", killed_while_away),
         case("host_stalls", host_stalls),
         case("next_host_out_of_reach", next_out_of_reach),
+        Case::new("losses::home_is_busy_after_a_move", |_| {
+            Plans::with_lab(3, busy_after_a_move)
+        }),
         Case::new("losses::full::next_host_takes_nothing", next_takes_nothing),
     ]
 }
@@ -278,7 +282,7 @@ fn daemons_killed_during_moves(cluster: &Cluster) -> Result<()> {
     ] {
         let number = pid.to_string();
         let mut command = cluster.whim_command("n1", &["migrate", &number, target]);
-        let mut moving = whim_system_tests::Running::spawn(&mut command)?;
+        let mut moving = Running::spawn(&mut command)?;
         cluster.restart_daemon(node)?;
         moving.wait(Duration::from_secs(60))?;
         grows(cluster, pid)?;
@@ -338,6 +342,27 @@ fn next_out_of_reach(cluster: &Cluster) -> Result<()> {
     finish(cluster, &mut guest, pid)
 }
 
+/// Home's supervisor has told of a move, and answers nobody then, as it may where there is much to do: it goes on to
+/// the next host all the same.
+fn busy_after_a_move(cluster: &Cluster, plans: &Plans) -> Result<()> {
+    let (mut guest, pid) = patient(cluster, &["counts"])?;
+    plans.stop("home", "departure-told")?;
+    cluster.move_to(pid, "n2")?;
+    let supervisor = plans::stopped_supervisor(cluster)?.context("Home has not stopped")?;
+    let mut command = cluster.whim_command("n1", &["migrate", &pid.to_string(), "n3"]);
+    let mut moving = Running::spawn(&mut command)?;
+    eventually(AFTER_LEASE, "n3 has room for it", || {
+        let log = cluster.whim("n3", &["log"])?;
+        Ok(log.contains("admitted").then_some(()))
+    })?;
+    cluster.run("n1", &["kill", "-CONT", &supervisor])?;
+    let status = moving.wait(AFTER_LEASE)?;
+    ensure!(status.success(), "It has not moved on: {status}");
+    grows(cluster, pid)?;
+    cluster.move_to(pid, "home")?;
+    finish(cluster, &mut guest, pid)
+}
+
 /// The next host stops taking anything, in the middle of the transfer of more than fits the sockets.
 fn next_takes_nothing(_: &Setting) -> Result<()> {
     let cluster = &Cluster::up_with(3, &["--rate", "100mbit"])?;
@@ -351,7 +376,7 @@ fn next_takes_nothing(_: &Setting) -> Result<()> {
         let before = sent()?;
         let number = pid.to_string();
         let mut command = cluster.whim_command("n1", &["migrate", &number, "n3"]);
-        let mut moving = whim_system_tests::Running::spawn(&mut command)?;
+        let mut moving = Running::spawn(&mut command)?;
         eventually(Duration::from_secs(10), "n2 sends the program", || {
             Ok((sent()? > before + (8 << 20)).then_some(()))
         })?;

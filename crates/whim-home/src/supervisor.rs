@@ -186,6 +186,7 @@ fn leave(
     });
     client.send(&Event::Done { report });
     drop(client);
+    crash::point("departure-told");
     crash::section();
     match away.run(identity, listener, journal)? {
         Ending::Home(mut home) => {

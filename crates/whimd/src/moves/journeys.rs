@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use whim_journey::job::{State, Status};
+use whim_journey::job::{Phase, State, Status};
 use whim_model::CpuTime;
 
 use whim_control::protocol::LeaseChoice;
@@ -219,6 +219,36 @@ impl Journey {
         self.epoch = self.epoch.max(status.epoch);
         self.supervisor_pid = Some(status.supervisor_pid);
         self.status = Some(status);
+    }
+
+    /// Its supervisor says that it has arrived there. What is known of it must not wait until the supervisor, which
+    /// may have much to do then, is asked: the next host believes only whom home names as the last one.
+    pub(crate) fn note_arrival(&mut self, node: &str, epoch: u32) {
+        self.epoch = self.epoch.max(epoch);
+        let about = &self.about;
+        let status = self.status.get_or_insert_with(|| Status {
+            journey: about.journey.clone(),
+            pid: about.pid,
+            home: about.home.clone(),
+            location: String::new(),
+            state: State::Away,
+            phase: Phase::Away,
+            epoch: 0,
+            moves: 0,
+            supervisor_pid: about.notes.supervisor.map_or(0, |(pid, _)| pid),
+            cpu_ns: 0,
+            resident_bytes: 0,
+            forwarded_calls: 0,
+            held_threads: 0,
+            reason: None,
+        });
+        // It may have been asked meanwhile, and have come home since.
+        if status.epoch < epoch {
+            status.location = node.to_owned();
+            status.epoch = epoch;
+            status.state = State::Away;
+            status.moves = status.moves.saturating_add(1);
+        }
     }
 
     /// Ends the journey. Little of it is kept, because there may be many ended journeys.

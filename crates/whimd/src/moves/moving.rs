@@ -366,10 +366,11 @@ async fn travel(
             journey.bound_for = bound_for;
         }
     };
-    bound_for(match &command {
+    let next = match &command {
         Command::Move { slot } => Some((slot.node.clone(), slot.epoch)),
         _ => None,
-    });
+    };
+    bound_for(next.clone());
     if matches!(command, Command::Bring { .. }) {
         attempt.came_to(Phase::Home);
     }
@@ -399,6 +400,10 @@ async fn travel(
         && let Some(journey) = moves.journeys().by_id.get_mut(id)
     {
         journey.about.guest_supervisor_pid = guest_supervisor_pid;
+        if let Some((node, epoch)) = &next {
+            // Trap: the-last-host-is-not-known-yet
+            journey.note_arrival(node, *epoch);
+        }
         if let Err(error) = write_about(settings, &journey.about) {
             tracing::warn!(%error, journey = id, "a move was not noted");
         }
