@@ -13,6 +13,7 @@ pub(crate) mod notes;
 pub(crate) mod room;
 pub(crate) mod stay;
 pub(crate) mod tally;
+pub(crate) mod trial;
 pub(crate) mod under_way;
 pub(crate) mod watching;
 

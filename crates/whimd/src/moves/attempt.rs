@@ -21,6 +21,7 @@ use crate::moves::Moves;
 use crate::moves::candidate::{Candidate, LastMove};
 use crate::moves::census::Census;
 use crate::moves::journeys::Journey;
+use crate::moves::trial::Trial;
 use crate::past::events::now_ms;
 use whim_metrics::Metrics;
 
@@ -112,8 +113,8 @@ pub(crate) struct Target {
     pub stat: Stat,
     pub credentials: Credentials,
     pub candidate: Candidate,
-    /// It has become a candidate by this request, and what it was before.
-    pub tried: Option<Option<Candidate>>,
+    /// If it has become a candidate by this request.
+    pub trial: Option<Trial>,
     pub journey: Option<Journey>,
 }
 

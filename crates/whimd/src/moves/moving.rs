@@ -24,6 +24,7 @@ use crate::moves::journeys::{About, Journey, Notes};
 use crate::moves::notes::write_about;
 use crate::moves::room::{admit, release};
 use crate::moves::stay;
+use crate::moves::trial::Trial;
 use crate::moves::watching;
 use crate::past::events::now_ms;
 use crate::settings::socket_in;
@@ -34,20 +35,20 @@ const LONG_FREEZE: f64 = 1.0;
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
 const ENDS_LOOK: Duration = Duration::from_millis(5);
 
-fn target(moves: &Moves, caller: &Caller, process: Arc<Process>) -> Result<Target, MoveError> {
+fn target(moves: &Arc<Moves>, caller: &Caller, process: Arc<Process>) -> Result<Target, MoveError> {
     let credentials = process.movable_by(caller)?;
     let declaration = Declaration::by(caller, &credentials);
     found(moves, process, credentials, declaration)
 }
 
-fn opened(moves: &Moves, caller: &Caller, pid: i32) -> Result<Target, MoveError> {
+fn opened(moves: &Arc<Moves>, caller: &Caller, pid: i32) -> Result<Target, MoveError> {
     target(moves, caller, Arc::new(Process::open(pid)?))
 }
 
 /// A process that may be moved, whoever asks. If nobody has declared it, or its declaration does not
-/// hold any more, it becomes a candidate by this one, until [`end_try`].
+/// hold any more, it becomes a candidate by this one, until its [`Trial`] ends.
 fn found(
-    moves: &Moves,
+    moves: &Arc<Moves>,
     process: Arc<Process>,
     credentials: Credentials,
     declaration: Declaration,
@@ -63,7 +64,7 @@ fn found(
         .get(pid)
         .filter(|known| known.start_time == stat.start_time)
         .cloned();
-    let (mut refused, mut tried) = (None, None);
+    let (mut refused, mut trial) = (None, None);
     let candidate = match known {
         Some(known) if known.check(&process).is_ok() => known,
         // A request to move a process by its pid adopts the process, if it is moved.
@@ -75,7 +76,7 @@ fn found(
                 ..Candidate::new(&stat, RunOptions::default(), declaration)
             };
             match candidates.add(candidate.clone()) {
-                Ok(()) => tried = Some(known),
+                Ok(()) => trial = Some(Trial::begin(moves, &candidate, known)),
                 Err(full) => refused = Some(full.to_string()),
             }
             candidate
@@ -93,23 +94,9 @@ fn found(
         stat,
         credentials,
         candidate,
-        tried,
+        trial,
         journey,
     })
-}
-
-/// A request is over. A process that has become a candidate by it alone stays one if `kept`, and else is what it
-/// was: nothing that was refused changes what the balancer may do.
-fn end_try(moves: &Moves, target: &Stat, tried: Option<Option<Candidate>>, kept: bool) {
-    if let Some(was) = tried {
-        // Another request may have moved it meanwhile.
-        let journey = moves.journeys().of_process(target.pid).cloned();
-        let away = journey.is_some_and(|journey| !journey.is_at_home());
-        let kept = kept || away || moves.under_way().contains(target.pid);
-        let mut candidates = moves.candidates();
-        candidates.end_try((target.pid, target.start_time), kept, was);
-        moves.census().save(&candidates);
-    }
 }
 
 /// Checks that the process may still be moved, and has no other rights than when it was found: room for
@@ -127,9 +114,11 @@ fn still_may(caller: &Caller, target: &Target) -> Result<(), MoveError> {
 ///
 /// # Errors
 /// Wrong pid, or not the caller's.
-pub(crate) fn adopt(moves: &Moves, caller: &Caller, pid: i32) -> Result<String, MoveError> {
+pub(crate) fn adopt(moves: &Arc<Moves>, caller: &Caller, pid: i32) -> Result<String, MoveError> {
     let mut target = opened(moves, caller, pid)?;
-    end_try(moves, &target.stat, target.tried.take(), true);
+    if let Some(trial) = target.trial.take() {
+        trial.keep();
+    }
     moves.census().refresh();
     if let Some(journey) = target
         .journey
@@ -185,9 +174,11 @@ pub(crate) async fn migrate_for(
 ) -> Result<MoveReport, MoveError> {
     let refused = |error: &MoveError| count_refusal(moves.ground().metrics(), error);
     let mut found = target(moves, caller, process).inspect_err(refused)?;
-    let (stat, tried) = (found.stat.clone(), found.tried.take());
+    let trial = found.trial.take();
     let result = send(moves, caller, found, (cause, to), heard_by).await;
-    end_try(moves, &stat, tried, result.is_ok());
+    if let Some(trial) = trial.filter(|_| result.is_ok()) {
+        trial.keep();
+    }
     result
 }
 
@@ -473,10 +464,12 @@ pub(crate) async fn bring(
 ) -> Result<Option<MoveReport>, MoveError> {
     let mut found = opened(moves, caller, pid)
         .inspect_err(|error| count_refusal(moves.ground().metrics(), error))?;
-    let (stat, tried) = (found.stat.clone(), found.tried.take());
+    let trial = found.trial.take();
     let result = bring_for(moves, found, hold, (Cause::User, Some(answers))).await;
     // What is kept at home is known for that.
-    end_try(moves, &stat, tried, hold && result.is_ok());
+    if let Some(trial) = trial.filter(|_| hold && result.is_ok()) {
+        trial.keep();
+    }
     result
 }
 
@@ -587,7 +580,7 @@ pub(crate) async fn take_away(
 
 /// Where a process of ours may go that its host wants to be rid of. The one who declared the process has
 /// to be allowed to send it there, and the load per CPU there has to be less than at home.
-fn elsewhere(moves: &Moves, journey: &Journey) -> Option<(Target, String)> {
+fn elsewhere(moves: &Arc<Moves>, journey: &Journey) -> Option<(Target, String)> {
     let process = Process::open_same(journey.about.pid, journey.about.start_time).ok()?;
     let candidate = moves.candidates().get(process.pid()).cloned()?;
     let credentials = candidate.check(&process).ok()?;
@@ -620,10 +613,9 @@ fn hold_at_home(census: &Census, process: &Stat, held: bool) {
 ///
 /// # Errors
 /// Wrong pid, or not the caller's.
-pub(crate) fn go(moves: &Moves, caller: &Caller, pid: i32) -> Result<String, MoveError> {
-    let mut found = opened(moves, caller, pid)?;
+pub(crate) fn go(moves: &Arc<Moves>, caller: &Caller, pid: i32) -> Result<String, MoveError> {
+    let found = opened(moves, caller, pid)?;
     hold_at_home(moves.census(), &found.stat, false);
-    end_try(moves, &found.stat, found.tried.take(), false);
     Ok(if found.candidate.held {
         format!("Process {pid} may move again")
     } else {
