@@ -4,6 +4,7 @@ use crate::builder::{Builder, Flow, answer, answer_errno, go_home, run_here, spe
 use crate::types::{Decision, Direction, NewThread, Returned, Signal, Special, half, word};
 
 use Direction::{In, Out};
+use whim_model::MADV_GUARD_INSTALL;
 
 /// Turns the forward of the builder into a special decision.
 pub(crate) fn special_forward<T>(
@@ -164,15 +165,14 @@ fn shows_more(builder: &Builder<'_>) -> bool {
         && builder.has_file(address, old)
 }
 
-const MERGEABLE: u32 = 12;
-const UNMERGEABLE: u32 = 13;
-const WILLNEED: u32 = 3;
-const FREE: u32 = 8;
-const REMOVE: u32 = 9;
-const WIPEONFORK: u32 = 18;
-const POPULATE_READ: u32 = 22;
-const POPULATE_WRITE: u32 = 23;
-const GUARD_INSTALL: u32 = 102;
+const MERGEABLE: u32 = libc::MADV_MERGEABLE.cast_unsigned();
+const UNMERGEABLE: u32 = libc::MADV_UNMERGEABLE.cast_unsigned();
+const WILLNEED: u32 = libc::MADV_WILLNEED.cast_unsigned();
+const FREE: u32 = libc::MADV_FREE.cast_unsigned();
+const REMOVE: u32 = libc::MADV_REMOVE.cast_unsigned();
+const WIPEONFORK: u32 = libc::MADV_WIPEONFORK.cast_unsigned();
+const POPULATE_READ: u32 = libc::MADV_POPULATE_READ.cast_unsigned();
+const POPULATE_WRITE: u32 = libc::MADV_POPULATE_WRITE.cast_unsigned();
 /// Advice that is not the host's kernel's alone to answer: besides merging, what it takes for memory and refuses,
 /// or accepts, for the mapping of a file. Guard pages are known of as soon as there are some.
 pub(crate) const ADVICE_TRAPPED: &[u32] = &[
@@ -184,7 +184,7 @@ pub(crate) const ADVICE_TRAPPED: &[u32] = &[
     WIPEONFORK,
     POPULATE_READ,
     POPULATE_WRITE,
-    GUARD_INSTALL,
+    MADV_GUARD_INSTALL,
 ];
 
 pub(crate) fn madvise(builder: &mut Builder<'_>) -> Flow {

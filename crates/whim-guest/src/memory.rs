@@ -6,14 +6,11 @@ use nix::errno::Errno;
 use std::cell::RefCell;
 use std::sync::Arc;
 use whim_calls::GuestMemory;
-use whim_model::{PAGE_SIZE, Range, Syscall};
+use whim_model::{MADV_GUARD_INSTALL, PAGE_SIZE, Range, Syscall};
 use whim_sys::cpu;
 use whim_sys::pagemap::Pagemap;
 use whim_sys::process_vm::{self, MemFile};
 use whim_sys::procmap::{Maps, ProcmapError};
-
-/// MADV_GUARD_INSTALL
-const GUARD_INSTALL: u64 = 102;
 
 /// How guard pages are found.
 #[derive(Debug)]
@@ -58,7 +55,7 @@ impl Memory {
     /// Notes a call that runs here, if it makes guard pages. All of these are reported.
     pub(crate) fn note(&mut self, call: &Syscall) {
         let advises = call.number == libc::SYS_madvise.cast_unsigned();
-        if advises && call.args[2] & 0xffff_ffff == GUARD_INSTALL {
+        if advises && call.args[2] & 0xffff_ffff == u64::from(MADV_GUARD_INSTALL) {
             self.has_guards();
         }
     }

@@ -8,8 +8,8 @@ use crate::guest::Guest;
 use crate::memory::Memory;
 use whim_model::{PAGE_SIZE, Syscall};
 
-const POPULATE_READ: u64 = 22;
-const POPULATE_WRITE: u64 = 23;
+const POPULATE_READ: u32 = libc::MADV_POPULATE_READ.cast_unsigned();
+const POPULATE_WRITE: u32 = libc::MADV_POPULATE_WRITE.cast_unsigned();
 /// Pages are asked of home in pieces of this length at least, the first ones first, because nothing behind the
 /// end of a file is wanted.
 const STEP: u64 = 1 << 20;
@@ -19,7 +19,8 @@ const STEPS: u64 = 16;
 /// The range, if it is such a call.
 fn populated(call: &Syscall) -> Option<(u64, u64)> {
     let [address, length, advice, ..] = call.args;
-    let populates = matches!(advice & 0xffff_ffff, POPULATE_READ | POPULATE_WRITE);
+    let known = [POPULATE_READ, POPULATE_WRITE].map(u64::from);
+    let populates = known.contains(&(advice & 0xffff_ffff));
     let is_sound = address.is_multiple_of(PAGE_SIZE) && address.checked_add(length).is_some();
     let advises = call.number == libc::SYS_madvise.cast_unsigned();
     (advises && populates && is_sound && length > 0).then_some((address, length))

@@ -22,9 +22,9 @@ use thiserror::Error;
 use whim_image::freeze::FreezeError;
 use whim_image::mapping::{advise, flag, map};
 use whim_image::settings;
-use whim_model::Syscall;
 use whim_model::{
-    Backing, CPU_TIMERS, Mapping, PAGE_SIZE, ProcessImage, Range, SignalAction, ThreadImage,
+    Backing, CPU_TIMERS, MADV_GUARD_INSTALL, Mapping, PAGE_SIZE, ProcessImage, Range, SignalAction,
+    Syscall, ThreadImage,
 };
 use whim_sys::crash;
 use whim_sys::process_vm;
@@ -37,8 +37,6 @@ const MAPPINGS_MAX: usize = 1 << 18;
 /// and how many threads are described at a time.
 const PLACE: usize = 32;
 const AT_ONCE: usize = resident::DATA_LENGTH / PLACE;
-/// Linux 6.13
-const MADV_GUARD_INSTALL: u64 = 102;
 /// How long an interrupted call may take to end (a device that does not listen to signals).
 const QUIET_WITHIN: Duration = Duration::from_secs(20);
 
@@ -228,7 +226,7 @@ pub fn mapping_operations(image: &ProcessImage, attic: &Attic) -> (Vec<Syscall>,
     for guard in &image.guards {
         required.push(Syscall::new(
             libc::SYS_madvise,
-            &[guard.start, guard.len(), MADV_GUARD_INSTALL],
+            &[guard.start, guard.len(), u64::from(MADV_GUARD_INSTALL)],
         ));
     }
     (required, wished)

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 
 /// Size of a page, in bytes (x86-64).
 pub const PAGE_SIZE: u64 = 4096;
+/// Makes guard pages: pages that nobody may touch, and that the list of mappings does not show (Linux 6.13; not in
+/// the libc crate).
+pub const MADV_GUARD_INSTALL: u32 = 102;
 
 /// A system call: its number, and its arguments in the order rdi, rsi, rdx, r10, r8, r9.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

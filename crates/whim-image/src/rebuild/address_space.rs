@@ -4,17 +4,15 @@ use super::stub::Place;
 use super::{RebuildError, is_kernel_name};
 use crate::mapping::{advise, flag, map};
 use crate::vdso::Proxy;
-use whim_model::Syscall;
-use whim_model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Protection, Range};
+use whim_model::{
+    Backing, MADV_GUARD_INSTALL, Mapping, PAGE_SIZE, ProcessImage, Protection, Range, Syscall,
+};
 use whim_sys::procmap::Entry;
 
 /// End of the address space that a program can have (4-level page tables).
 const TASK_END: u64 = 0x7fff_ffff_f000;
 /// Distance between temporary places of the kernel's mappings.
 const TEMPORARY_STEP: u64 = 1 << 24;
-
-/// Linux 6.13
-const MADV_GUARD_INSTALL: i32 = 102;
 
 /// A stack is at least this long here, if its limit and its neighbours allow it.
 pub const STACK_ROOM: u64 = 8 << 20;
@@ -143,7 +141,7 @@ pub(super) fn operations(
     }
     list.extend(mapping_steps(&with_room(image)));
     list.extend(image.guards.iter().map(|guard| {
-        let advice = flag(MADV_GUARD_INSTALL);
+        let advice = u64::from(MADV_GUARD_INSTALL);
         let operation = Syscall::new(libc::SYS_madvise, &[guard.start, guard.len(), advice]);
         (operation, Some("Installing guard pages"))
     }));
