@@ -192,6 +192,31 @@ static void stamps(void)
     }
 }
 
+/* ---- memory that is executed: whether it is read as well is the kernel's to say ---- */
+
+static void executed(void)
+{
+    int ends[2];
+    need(pipe(ends) == 0, "pipe");
+    if (sigsetjmp(back, 1) == 0)
+        say("read %d", *(volatile unsigned char *)code);
+    else
+        say("fault");
+    say(", written %d", error_of(write(ends[1], code, 1)));
+    close(ends[0]), close(ends[1]);
+}
+
+/* What is no right here (PROT_SEM) makes it another one than PROT_EXEC alone. */
+static void executed_readable(void)
+{
+    say("%d", error_of(mprotect(code, SIZE, PROT_EXEC | 8)));
+}
+
+static void executed_only(void)
+{
+    say("%d", error_of(mprotect(code, SIZE, PROT_EXEC)));
+}
+
 /* ---- limits ---- */
 
 static void limit(int resource, long soft, long less)
@@ -713,6 +738,7 @@ static const struct {
     {"policy default", policy_default}, {"policies", policies},
     {"deny memory", deny_memory}, {"memory", memory},
     {"deny stamps", deny_stamps}, {"allow stamps", allow_stamps}, {"stamps", stamps},
+    {"executed", executed}, {"executed readable", executed_readable}, {"executed only", executed_only},
     {"limits 1", limits_1}, {"limits 2", limits_2}, {"limits", limits},
     {"asks prepare", asks_prepare}, {"asks write", asks_write}, {"asks second", asks_second},
     {"asks several", asks_several}, {"asks advice", asks_advice}, {"asks room", asks_room},

@@ -13,6 +13,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("kept::queues_of_signals", 3, queues),
         Case::in_lab("kept::memory_policies", 3, policies),
         Case::in_lab("kept::denied_memory", 3, denied_memory),
+        Case::in_lab("kept::executed_memory", 3, executed_memory),
         Case::in_lab("kept::denied_time_stamps", 3, denied_stamps),
         Case::in_lab("kept::limits", 2, limits),
         Case::in_lab("kept::narrow_limits", 2, narrow_limits),
@@ -141,6 +142,25 @@ fn denied_memory(cluster: &Cluster) -> Result<()> {
         ("home", "memory"),
         ("n2", "memory"),
         ("home", "memory"),
+    ];
+    same(cluster, "keeps", &steps)
+}
+
+/// Memory that may be executed and nothing else can be read, but not where the kernel has taken a protection key
+/// for it.
+fn executed_memory(cluster: &Cluster) -> Result<()> {
+    let steps = [
+        ("n1", "executed readable"),
+        ("n1", "executed"),
+        ("n2", "executed"),
+        ("home", "executed"),
+        ("n3", "executed only"),
+        ("n3", "executed"),
+        ("n2", "executed"),
+        ("n2", "executed readable"),
+        ("n3", "executed"),
+        ("n3", "executed only"),
+        ("home", "executed"),
     ];
     same(cluster, "keeps", &steps)
 }

@@ -6,6 +6,7 @@ use nix::errno::Errno;
 use std::cell::RefCell;
 use std::sync::Arc;
 use whim_calls::GuestMemory;
+use whim_image::maps::FlagTable;
 use whim_model::{MADV_GUARD_INSTALL, PAGE_SIZE, Range, Syscall};
 use whim_sys::cpu;
 use whim_sys::pagemap::Pagemap;
@@ -133,12 +134,22 @@ impl Memory {
 
     /// The end of a mapping that may be written or executed and not read, if one contains this address. The
     /// processor knows no such thing, without protection keys, and so a call that reads it succeeds; reading
-    /// it from outside is refused.
+    /// it from outside is refused. With them, the kernel takes a key for memory that is only executed, but not where
+    /// its right was asked for with others that mean nothing.
     fn unread_until(&self, address: u64) -> Option<u64> {
         let entry = self.maps.covering_or_next(address).ok()??;
-        let reads = entry.writable || entry.executable && !cpu::has_protection_keys();
-        let within = entry.start <= address && reads && !entry.readable;
-        within.then_some(entry.end)
+        let within = entry.start <= address && !entry.readable;
+        let range = Range {
+            start: entry.start,
+            end: entry.end,
+        };
+        let reads = || entry.writable || entry.executable && !self.has_key(range);
+        (within && reads()).then_some(entry.end)
+    }
+
+    fn has_key(&self, mapping: Range) -> bool {
+        cpu::has_protection_keys()
+            && FlagTable::read(self.pid).is_ok_and(|table| table.of(mapping).protection_key != 0)
     }
 
     /// Reads on from where `read` bytes of the buffer at `address` have been read, up to `end`.

@@ -213,11 +213,7 @@ pub fn mapping_operations(image: &ProcessImage, attic: &Attic) -> (Vec<Syscall>,
                 ));
                 required.push(Syscall::new(
                     libc::SYS_mprotect,
-                    &[
-                        mapping.start,
-                        mapping.len(),
-                        flag(mapping.protection.bits()),
-                    ],
+                    &[mapping.start, mapping.len(), flag(mapping.rights())],
                 ));
                 wished.extend(advise(mapping, mapping.end));
             }

@@ -20,7 +20,7 @@ pub fn map(mapping: &Mapping, end: u64) -> Syscall {
     if mapping.flags.no_reserve {
         flags |= libc::MAP_NORESERVE;
     }
-    let (length, protection) = (end - mapping.start, flag(mapping.protection.bits()));
+    let (length, protection) = (end - mapping.start, flag(mapping.rights()));
     let args = [mapping.start, length, protection, flag(flags), u64::MAX, 0];
     Syscall::new(libc::SYS_mmap, &args)
 }
@@ -50,7 +50,7 @@ pub fn advise(mapping: &Mapping, end: u64) -> impl Iterator<Item = Syscall> + us
     // the place of does as well: it is never dropped.
     let droppable = flags.droppable.then(|| {
         let how = flag(MAP_DROPPABLE | libc::MAP_ANONYMOUS | libc::MAP_FIXED);
-        let protection = flag(mapping.protection.bits());
+        let protection = flag(mapping.rights());
         let args = [start, length, protection, how, u64::MAX, 0];
         Syscall::new(libc::SYS_mmap, &args)
     });

@@ -389,6 +389,7 @@ impl FlagTable {
             at = flags + words.len() + 1;
             let mut special = special_flags(words.strip_prefix(FLAGS_LINE).unwrap_or_default());
             special.protection_key = key_before(&text[body..flags]);
+            special.flags.never_read = special.protection_key != 0;
             if let Some(range) = found {
                 table.flags.insert((range.start, range.end), special);
             }

@@ -332,6 +332,8 @@ pub struct MappingFlags {
     pub never_write: bool,
     /// `mprotect` may not make it executable (a file system without programs).
     pub never_execute: bool,
+    /// It is executed and not read: PROT_EXEC alone, for which the kernel uses a protection key.
+    pub never_read: bool,
 }
 
 /// One mapping of the address space. `start < end`, both page aligned.
@@ -342,6 +344,17 @@ pub struct Mapping {
     pub protection: Protection,
     pub flags: MappingFlags,
     pub backing: Backing,
+}
+
+impl Mapping {
+    /// Its protection as `mmap` and `mprotect` take it. PROT_EXEC alone makes memory that cannot be read, where the
+    /// CPU has protection keys; with PROT_SEM, which means nothing else on this architecture, it can be.
+    #[must_use]
+    pub fn rights(&self) -> i32 {
+        const PROT_SEM: i32 = 8;
+        let reads = self.protection.0 == Protection::EXEC && !self.flags.never_read;
+        self.protection.bits() | if reads { PROT_SEM } else { 0 }
+    }
 }
 
 impl Mapping {
