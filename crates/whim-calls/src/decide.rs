@@ -101,6 +101,14 @@ pub(crate) fn mprotect(builder: &mut Builder<'_>) -> Flow {
     memory_call(builder, &[(address, length)])
 }
 
+pub(crate) fn pkey_mprotect(builder: &mut Builder<'_>) -> Flow {
+    // A key that no memory has yet is not to be seen from outside: only its process knows that it has it.
+    if builder.int(3) != -1 {
+        return go_home("it uses memory protection keys");
+    }
+    mprotect(builder)
+}
+
 const MREMAP_MAYMOVE: u32 = 1;
 const MREMAP_FIXED: u32 = 2;
 const MREMAP_DONTUNMAP: u32 = 4;
@@ -136,11 +144,14 @@ fn is_homes_alone(builder: &Builder<'_>) -> bool {
     let (address, old) = (builder.value(0), builder.value(1));
     let as_long =
         old.checked_next_multiple_of(page) == builder.value(2).checked_next_multiple_of(page);
-    let several = as_long && !builder.is_file(address, old);
+    let several = as_long && !(builder.is_file(address, old) && builder.is_one(address, old));
     // Trap: several-mappings-at-once
     builder.has_file(address, old.max(1))
         && (old == 0 || several || builder.forbids(address, old.max(1), PROT_WRITE))
 }
+
+/// End of the address space that a program can have (4-level page tables).
+const END_OF_MEMORY: u64 = 0x7fff_ffff_f000;
 
 /// Whether the call is one of those after which more of a file is to be seen than before. What this
 /// host's kernel refuses by its arguments alone is none.
@@ -155,7 +166,8 @@ fn shows_more(builder: &Builder<'_>) -> bool {
     let known = how & !(MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP) == 0;
     // Both of these may only be asked for together with the first.
     let sound = how & MREMAP_MAYMOVE != 0 || how == 0;
-    let more = new > old || stays && new == old;
+    // Longer than an address space, it is nobody's to say.
+    let more = new <= END_OF_MEMORY && (new > old || stays && new == old);
     address.is_multiple_of(page)
         && old > 0
         && known
@@ -230,7 +242,14 @@ fn nodes(builder: &Builder<'_>, set: usize) -> Flow {
     run_here()
 }
 
+/// What the kernel asks a right for, of which a guest has none.
+const MPOL_MF_MOVE_ALL: u32 = 4;
+const MOVES_ALL: &str = "it moves pages that others have as well";
+
 pub(crate) fn mbind(builder: &mut Builder<'_>) -> Flow {
+    if builder.unsigned(5) & MPOL_MF_MOVE_ALL != 0 {
+        return go_home(MOVES_ALL);
+    }
     let range = (builder.value(0), builder.value(1).max(1));
     if builder.context.touches_reserved(range.0, range.1) {
         return special(Special::ReservedMemory);
@@ -553,6 +572,13 @@ pub(crate) fn timer_create(builder: &mut Builder<'_>) -> Flow {
 // ---- attributes of the process ----
 
 /// Runs here for the own process; for other processes, goes home.
+pub(crate) fn move_pages(builder: &mut Builder<'_>) -> Flow {
+    if builder.unsigned(5) & MPOL_MF_MOVE_ALL != 0 {
+        return go_home(MOVES_ALL);
+    }
+    own_here_else_home(builder)
+}
+
 pub(crate) fn own_here_else_home(builder: &mut Builder<'_>) -> Flow {
     let pid = builder.int(0);
     if pid == 0 || builder.context.is_own(pid) {

@@ -362,7 +362,7 @@ table! {
     tgkill => decided(decide::tgkill, "own process: carried; else forwarded");
     utimes => forward(&[PATH, get(32)]);
     vserver => local().note(GONE);
-    mbind => here(decide::mbind, "names other memory nodes than the first: home; else local");
+    mbind => here(decide::mbind, "names other memory nodes than the first, or moves what others have as well: home; else local");
     set_mempolicy => here(decide::set_mempolicy, "names other memory nodes than the first: home; else local")
         .gate(Gate::AllowNull { index: 1 });
     get_mempolicy => decided(decide::get_mempolicy, "nodes that it may use: forwarded; else local")
@@ -410,8 +410,7 @@ table! {
     tee => forward(&[]).waits();
     sync_file_range => forward(&[]).waits();
     vmsplice => home("it lends pages to a pipe");
-    move_pages => here(decide::own_here_else_home, "own pages: local; others: home")
-        .gate(Gate::AllowIf { index: 0, values: &[0] });
+    move_pages => here(decide::move_pages, "own pages: local; others, also those that others have as well: home");
     utimensat => forward(&[V, PATH, get(32)]);
     epoll_pwait => nested(nested::epoll_pwait, "events; the mask acts here").waits()
         .at_stop(ENDS).time(Time::Milliseconds(3), 0);
@@ -467,7 +466,7 @@ table! {
     copy_file_range => forward(&[V, OFFSET, V, OFFSET]).waits();
     preadv2 => nested(nested::readv, "iovec array and its pieces").waits();
     pwritev2 => nested(nested::writev, "iovec array and its pieces").waits();
-    pkey_mprotect => local_but(decide::mprotect, "as mprotect").gate(Gate::Protect);
+    pkey_mprotect => here(decide::pkey_mprotect, "with a key: home; else as mprotect");
     pkey_alloc => home(KEY);
     pkey_free => home(KEY);
     statx => forward(&[V, PATH, V, V, put(STATX)]);

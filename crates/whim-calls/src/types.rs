@@ -31,6 +31,11 @@ pub trait GuestMemory {
         let _ = (address, length);
         false
     }
+    /// True if all of the range belongs to one mapping of this host's kernel.
+    fn is_one(&self, address: u64, length: u64) -> bool {
+        let _ = (address, length);
+        true
+    }
     /// True if the mapping of a file there may not have one of these rights (PROT_*), or nobody here knows.
     fn forbids(&self, address: u64, length: u64, protection: u32) -> bool {
         let _ = (address, length, protection);

@@ -217,6 +217,11 @@ impl GuestMemory for Memory {
         at == end
     }
 
+    fn is_one(&self, address: u64, length: u64) -> bool {
+        let entry = self.maps.covering_or_next(address).ok().flatten();
+        entry.is_some_and(|entry| entry.start <= address && entry.end - address >= length)
+    }
+
     fn forbids(&self, address: u64, length: u64, protection: u32) -> bool {
         let wants = |right: i32| protection & right.cast_unsigned() != 0;
         let range = Range {

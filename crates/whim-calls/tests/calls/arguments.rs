@@ -49,7 +49,8 @@ fn memory_calls_near_the_reserved_range() {
         Sysno::msync,
         Sysno::pkey_mprotect,
     ] {
-        let near = |address, length| decide(&memory, sysno, &[address, length]);
+        // Without a key.
+        let near = |address, length| decide(&memory, sysno, &[address, length, 0, u64::MAX]);
         assert_eq!(near(RESERVED.0 - 4096, 4096), Decision::Continue);
         assert_eq!(near(RESERVED.0 - 4096, 4097), reserved);
         assert_eq!(near(RESERVED.1 - 4096, 4096), reserved);
@@ -92,6 +93,7 @@ fn more_of_a_file_is_shown_by_home() {
         (RW, PAGE, 2 * PAGE, 5),
         (RW, PAGE, 2 * PAGE, 9),
         (RW, PAGE, u64::MAX, 1),
+        (RW, PAGE, 1 << 50, 1),
     ] {
         let found = remap(address, old, new, flags);
         assert_ne!(found, more, "{address:#x} {old:#x} {new:#x} {flags}");
@@ -105,9 +107,12 @@ fn only_home_knows_what_the_mapping_of_a_file_may_become() {
     let home =
         |sysno, arguments: &[u64]| matches!(decide(&memory, sysno, arguments), Decision::GoHome(_));
     for sysno in [Sysno::mprotect, Sysno::pkey_mprotect] {
-        assert!(home(sysno, &[RW, PAGE, 5]));
-        assert!(!home(sysno, &[RW, PAGE, 3]));
-        assert!(!home(sysno, &[RW + 4 * PAGE, PAGE, 7]));
+        assert!(home(sysno, &[RW, PAGE, 5, u64::MAX]));
+        assert!(!home(sysno, &[RW, PAGE, 3, u64::MAX]));
+        assert!(!home(sysno, &[RW + 4 * PAGE, PAGE, 7, u64::MAX]));
+    }
+    for key in [0, 1] {
+        assert!(home(Sysno::pkey_mprotect, &[RW + 4 * PAGE, PAGE, 3, key]));
     }
     // A second one of the same, and more than one at once.
     assert!(home(Sysno::mremap, &[RW, 0, PAGE, 1, 0]));
