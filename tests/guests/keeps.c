@@ -14,6 +14,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -215,6 +216,88 @@ static void executed_readable(void)
 static void executed_only(void)
 {
     say("%d", error_of(mprotect(code, SIZE, PROT_EXEC)));
+}
+
+/* ---- many signals that wait ---- */
+
+enum { SIGNALS = 8000, NUMBERS = 20 };
+
+static void queue_up_to(int count)
+{
+    for (int i = 0; i < count; i++)
+        need(sigqueue(getpid(), SIGRTMIN + i % NUMBERS, (union sigval){.sival_int = i}) == 0, "sigqueue");
+    say("queued");
+}
+
+static void queue_some(void)
+{
+    queue_up_to(500);
+}
+
+static void queue_many(void)
+{
+    queue_up_to(SIGNALS);
+}
+
+/* How many there are, and whether they are those that were sent, in their order. */
+static void take_all(void)
+{
+    static char seen[SIGNALS];
+    int count = 0, wrong = 0, last[65];
+    struct timespec at_once = {0};
+    siginfo_t info;
+    sigset_t all;
+    memset(last, -1, sizeof last), memset(seen, 0, sizeof seen), sigfillset(&all);
+    for (int number; (number = sigtimedwait(&all, &info, &at_once)) > 0; count++) {
+        int value = info.si_value.sival_int;
+        wrong += value < 0 || value >= SIGNALS || seen[value]++ || value <= last[number] ||
+                 number != SIGRTMIN + value % NUMBERS;
+        last[number] = value;
+    }
+    say("%d, wrong %d", count, wrong);
+}
+
+/* ---- alternate stacks ---- */
+
+static void serve(const char *until);
+static char *stacks[2];
+static uintptr_t stood;
+
+static void on_stack(int number)
+{
+    char here;
+    stood = (uintptr_t)&here;
+    if (number == SIGUSR1)
+        serve("leave");
+}
+
+static void enter(void)
+{
+    struct sigaction act = {.sa_handler = on_stack, .sa_flags = SA_ONSTACK};
+    stack_t first = {.ss_sp = stacks[0] = map(PROT_READ | PROT_WRITE, 0), .ss_size = SIZE};
+    need(sigaltstack(&first, NULL) == 0 && sigaction(SIGUSR1, &act, NULL) == 0 &&
+         sigaction(SIGUSR2, &act, NULL) == 0, "alternate stack");
+    puts("in the handler");
+    raise(SIGUSR1);
+    said[0] = 0;
+    say("out of it");
+}
+
+static void second_stack(void)
+{
+    stack_t second = {.ss_sp = stacks[1] = map(PROT_READ | PROT_WRITE, 0), .ss_size = SIZE};
+    say("%d ", error_of(sigaltstack(&second, NULL)));
+    say("%d", error_of(munmap(stacks[0], SIZE)));
+}
+
+static void which_stack(void)
+{
+    stack_t now;
+    need(sigaltstack(NULL, &now) == 0, "sigaltstack");
+    raise(SIGUSR2);
+    for (int which = 0; which < 2; which++)
+        if (now.ss_sp == (void *)stacks[which])
+            say("stack %d, stood on it: %d", which, stood - (uintptr_t)stacks[which] < SIZE);
 }
 
 /* ---- limits ---- */
@@ -739,6 +822,8 @@ static const struct {
     {"deny memory", deny_memory}, {"memory", memory},
     {"deny stamps", deny_stamps}, {"allow stamps", allow_stamps}, {"stamps", stamps},
     {"executed", executed}, {"executed readable", executed_readable}, {"executed only", executed_only},
+    {"queue some", queue_some}, {"queue many", queue_many}, {"take all", take_all},
+    {"enter", enter}, {"second stack", second_stack}, {"which stack", which_stack},
     {"limits 1", limits_1}, {"limits 2", limits_2}, {"limits", limits},
     {"asks prepare", asks_prepare}, {"asks write", asks_write}, {"asks second", asks_second},
     {"asks several", asks_several}, {"asks advice", asks_advice}, {"asks room", asks_room},
@@ -802,21 +887,12 @@ static void prepare(void)
     need(sigaltstack(&own, NULL) == 0 && sigaction(SIGSEGV, &act, NULL) == 0, "sigaction");
 }
 
-int main(void)
+static void serve(const char *until)
 {
     char line[64];
-    pthread_t thread;
-    prepare();
-    pthread_barrier_init(&begin, NULL, 2);
-    pthread_barrier_init(&finish, NULL, 2);
-    /* The first slack of a thread is that of the one that makes it. */
-    need(option(PR_SET_TIMERSLACK, 77777, 0) == 0, "PR_SET_TIMERSLACK");
-    need(pthread_create(&thread, NULL, other, NULL) == 0, "pthread_create");
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    printf("ready %d\n", getpid());
     while (fgets(line, sizeof line, stdin)) {
         line[strcspn(line, "\n")] = 0;
-        if (strcmp(line, "end") == 0)
+        if (strcmp(line, until) == 0)
             break;
         if (strncmp(line, "other ", 6) == 0) {
             strcpy(task, line + 6);
@@ -828,5 +904,25 @@ int main(void)
         answer(line);
         puts(said);
     }
+}
+
+int main(void)
+{
+    pthread_t thread;
+    prepare();
+    pthread_barrier_init(&begin, NULL, 2);
+    pthread_barrier_init(&finish, NULL, 2);
+    /* In all threads, or one of them ends the program. */
+    sigset_t many;
+    sigemptyset(&many);
+    for (int number = 0; number < NUMBERS; number++)
+        sigaddset(&many, SIGRTMIN + number);
+    need(pthread_sigmask(SIG_BLOCK, &many, NULL) == 0, "sigmask");
+    /* The first slack of a thread is that of the one that makes it. */
+    need(option(PR_SET_TIMERSLACK, 77777, 0) == 0, "PR_SET_TIMERSLACK");
+    need(pthread_create(&thread, NULL, other, NULL) == 0, "pthread_create");
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    printf("ready %d\n", getpid());
+    serve("end");
     return 0;
 }

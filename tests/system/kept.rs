@@ -14,6 +14,11 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("kept::memory_policies", 3, policies),
         Case::in_lab("kept::denied_memory", 3, denied_memory),
         Case::in_lab("kept::executed_memory", 3, executed_memory),
+        Case::in_lab("kept::signals", 3, |cluster| signals(cluster, "queue some")),
+        Case::in_lab("kept::full::thousands_of_signals", 3, |cluster| {
+            signals(cluster, "queue many")
+        }),
+        Case::in_lab("kept::another_alternate_stack", 3, another_alternate_stack),
         Case::in_lab("kept::denied_time_stamps", 3, denied_stamps),
         Case::in_lab("kept::limits", 2, limits),
         Case::in_lab("kept::narrow_limits", 2, narrow_limits),
@@ -161,6 +166,27 @@ fn executed_memory(cluster: &Cluster) -> Result<()> {
         ("n3", "executed"),
         ("n3", "executed only"),
         ("home", "executed"),
+    ];
+    same(cluster, "keeps", &steps)
+}
+
+/// They are all there, as they were sent, and nobody is silent for them.
+fn signals(cluster: &Cluster, queue: &str) -> Result<()> {
+    same(cluster, "keeps", &[("n1", queue), ("n3", "take all")])?;
+    let steps = [("n1", queue), ("n2", "shares"), ("n3", "take all")];
+    same(cluster, "keeps", &steps)?;
+    same(cluster, "keeps", &[("n2", queue), ("home", "take all")])
+}
+
+/// It leaves in a handler on one stack, and comes home with another one.
+fn another_alternate_stack(cluster: &Cluster) -> Result<()> {
+    let steps = [
+        ("n1", "enter"),
+        ("n2", "leave"),
+        ("n2", "second stack"),
+        ("n2", "which stack"),
+        ("n3", "which stack"),
+        ("home", "which stack"),
     ];
     same(cluster, "keeps", &steps)
 }

@@ -329,7 +329,9 @@ impl Arrival {
 
 /// How much there is to be done for an image, in mappings and threads.
 pub(crate) fn pieces(image: &ProcessImage) -> usize {
-    image.mappings.len() + image.guards.len() + image.threads.len()
+    let signals = image.threads.iter().map(|thread| thread.pending.len());
+    let signals = image.pending.len() + signals.sum::<usize>();
+    image.mappings.len() + image.guards.len() + image.threads.len() + signals
 }
 
 /// Pages of file mappings that came with the image are the guest's own: home does not have them.

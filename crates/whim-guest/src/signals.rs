@@ -412,25 +412,18 @@ impl Guest {
         let Some(thread) = self.threads.get_mut(&host_tid) else {
             return Ok(());
         };
-        let running = matches!(thread.trace, Trace::Running);
+        if !matches!(thread.trace, Trace::Running) {
+            return self.queue_at_stop(host_tid, to_thread, signal, info);
+        }
         let mut asks = false;
         match thread.waiting.as_ref().map(|waiting| &waiting.kind) {
-            _ if !running => {
-                if let Trace::Stopped(stopped) = &thread.trace {
-                    let waiting = stopped.queued_signals(!to_thread)?;
-                    if self.tickets.counts(info, &waiting) {
-                        return Ok(());
-                    }
-                }
-                return self.queue(Some(host_tid), None, signal, *info);
-            }
             None | Some(Kind::Undecided | Kind::GoHome) => {}
             Some(Kind::Forward(_)) => asks = thread.leaves_its_call_to_home(),
             Some(_) => return self.queue(Some(host_tid), None, signal, *info),
         }
         let stopped = self.take_out(host_tid)?;
-        let waiting = stopped.queued_signals(!to_thread)?;
-        let counted = self.tickets.counts(info, &waiting);
+        let queued = || stopped.queued_signals(!to_thread);
+        let counted = self.tickets.counts(info, queued)?;
         if stopped.stop() != Stop::Interrupt {
             self.set_trace(host_tid, Trace::Stopped(stopped));
             self.resume()?;
@@ -440,10 +433,63 @@ impl Guest {
             return self.queue(Some(host_tid), None, signal, *info);
         }
         let before = stopped.registers()?;
-        let (stopped, result) = if counted {
-            (stopped, 0)
+        let signal = (!counted).then_some((to_thread, signal, info));
+        let stopped = self.inject_at_stop(stopped, signal)?;
+        let after = if asks {
+            asking(&before)
         } else {
-            self.inject_signal(stopped, to_thread, signal, info)?
+            without_stop(&before)
+        };
+        stopped.set_registers(&after)?;
+        self.go_on(host_tid, stopped)
+    }
+
+    /// The same for a thread that does not run. If it is held, there may be no delivery stop, as when it waits for
+    /// the signal later: a ticket would be what it gets.
+    fn queue_at_stop(
+        &mut self,
+        host_tid: i32,
+        to_thread: bool,
+        signal: i32,
+        info: &RawSigInfo,
+    ) -> Result<(), GuestError> {
+        let Some(thread) = self.threads.get_mut(&host_tid) else {
+            return Ok(());
+        };
+        if let Trace::Stopped(stopped) = &thread.trace {
+            let queued = || stopped.queued_signals(!to_thread);
+            if self.tickets.counts(info, queued)? {
+                return Ok(());
+            }
+        }
+        let is_held =
+            matches!(&thread.trace, Trace::Stopped(stopped) if stopped.stop() == Stop::Interrupt);
+        if !is_held || thread.waiting.is_some() {
+            return self.queue(Some(host_tid), None, signal, *info);
+        }
+        let trace = std::mem::replace(&mut thread.trace, Trace::Interrupted);
+        let Trace::Stopped(stopped) = trace else {
+            return Ok(());
+        };
+        let before = stopped.registers()?;
+        let stopped = self.inject_at_stop(stopped, Some((to_thread, signal, info)))?;
+        stopped.set_registers(&without_stop(&before))?;
+        self.set_trace(host_tid, Trace::Stopped(stopped));
+        Ok(())
+    }
+
+    /// Has a thread that stands at an interrupt queue a signal, if there is one, and stands at an interrupt again.
+    fn inject_at_stop(
+        &mut self,
+        stopped: Stopped,
+        signal: Option<(bool, i32, &RawSigInfo)>,
+    ) -> Result<Stopped, GuestError> {
+        let host_tid = stopped.tid();
+        let (stopped, result) = match signal {
+            Some((to_thread, signal, info)) => {
+                self.inject_signal(stopped, to_thread, signal, info)?
+            }
+            None => (stopped, 0),
         };
         if result < 0 {
             tracing::warn!(result, "a signal could not be queued");
@@ -453,14 +499,7 @@ impl Guest {
         // Trap: restart-numbers-leak
         Running::assume(host_tid).interrupt()?;
         stopped.resume(0)?;
-        let stopped = self.await_stop(host_tid)?;
-        let after = if asks {
-            asking(&before)
-        } else {
-            without_stop(&before)
-        };
-        stopped.set_registers(&after)?;
-        self.go_on(host_tid, stopped)
+        self.await_stop(host_tid)
     }
 
     /// Signals that a thread blocks while it waits in its call.

@@ -65,6 +65,8 @@ pub(crate) enum Ending {
 
 /// Within this time the kernel reports the end of a process that was found to be ending.
 const DEPUTY_ENDS_WITHIN: Duration = Duration::from_millis(200);
+/// Most events of the deputy in one turn. It may have tens of thousands of signals, and the host is to hear from us.
+const EVENTS_IN_A_TURN: u32 = 256;
 
 /// The answers to clients that want to move a process that moves, or a stopped one.
 const MOVING: &str = "The process is moving already; try again when it has arrived";
@@ -110,6 +112,8 @@ pub(crate) struct Away {
     /// How far the guest's clock was ahead of ours, by its last report.
     clock_ahead: Duration,
     stopped: bool,
+    /// The deputy has more events than were handled in this turn.
+    has_events: bool,
     /// Whether a frozen control group holds the process.
     group: frozen_group::Group,
     /// The whole image is here, but job control has stopped the process, or its control group is frozen: it
@@ -163,6 +167,7 @@ impl Away {
             resident_bytes: 0,
             clock_ahead: Duration::ZERO,
             stopped: false,
+            has_events: false,
             group: frozen_group::Group::default(),
             home_waits: false,
             spin: Spin::default(),
@@ -332,7 +337,7 @@ impl Away {
             return Duration::from_millis(2);
         }
         let work = |line: &Line| line.has_frames() && !line.is_full();
-        if work(&self.connections.calls) || work(&self.connections.pages) {
+        if work(&self.connections.calls) || work(&self.connections.pages) || self.has_events {
             return Duration::ZERO;
         }
         let left = self.watch.patience(self.begun.elapsed());
@@ -507,9 +512,13 @@ impl Away {
     }
 
     fn deputy_events(&mut self) -> Result<()> {
+        let mut left = EVENTS_IN_A_TURN;
+        self.has_events = false;
         while !self.connections.calls.is_full()
             && let Some(event) = self.server.deputy.next_event()?
         {
+            left -= 1;
+            self.has_events = left == 0;
             match event {
                 DeputyEvent::Finished(slot) => {
                     self.accompanied(|away| away.server.finished(slot))?;
@@ -531,6 +540,9 @@ impl Away {
                     self.finish = Some(Ending::Gone);
                     return Ok(());
                 }
+            }
+            if self.has_events {
+                break;
             }
         }
         Ok(())

@@ -21,6 +21,8 @@ use whim_sys::ptrace::{self, RawSigInfo, Running, Status, Stop, Stopped, Tid};
 use whim_sys::pulse;
 use whim_sys::resident::{self, Deck, OPERATIONS_MAX};
 
+/// Most stops of its threads that are looked at in one go, while others wait to hear from us.
+const STOPS_IN_A_TURN: u32 = 256;
 /// How long a batch of ours (never a guest's call) may take before we believe that it is lost.
 const BATCH_DEADLINE: Duration = Duration::from_secs(60);
 /// How often we yield the processor to a batch before we sleep.
@@ -349,13 +351,15 @@ impl Deputy {
         while !self.deck.is_done(slot) {
             rounds += 1;
             if rounds.is_multiple_of(8) {
+                let before = self.events.len();
                 self.drain()?;
+                let signals = self.events.len() > before;
                 if matches!(self.threads[slot].trace, Trace::Gone) {
                     return Err(DeputyError::Ended);
                 }
                 self.urge(slot)?;
                 let now = self.deck.progress(slot);
-                if now != done {
+                if now != done || signals {
                     (done, waiting) = (now, Waiting::begin());
                     pulse::advance();
                 }
@@ -496,7 +500,7 @@ impl Deputy {
     }
 
     fn drain(&mut self) -> Result<(), DeputyError> {
-        loop {
+        for _ in 0..STOPS_IN_A_TURN {
             let (tid, status) = match ptrace::wait_any_nonblocking() {
                 Ok(Some(reported)) => reported,
                 // No thread is left: their ends have been reported.
@@ -516,7 +520,9 @@ impl Deputy {
                 (Some(slot), ended) => self.ended(slot, ended),
                 (None, _) => {}
             }
+            pulse::advance();
         }
+        Ok(())
     }
 
     fn ended(&mut self, slot: usize, status: Status) {
@@ -731,6 +737,9 @@ fn into_loop(
 ) -> Result<(), ptrace::TraceError> {
     let mut registers = stopped.registers()?;
     registers.rip = code;
+    // The loop has no use for a stack, and the alternate stack on which a handler runs could not be changed.
+    // Trap: the-deputy-stands-on-an-old-stack
+    registers.rsp = 0;
     let (requests, answers) = deck.slot_offsets(slot);
     (registers.r15, registers.rbx) = (code + requests, code + answers);
     registers.orig_rax = u64::MAX;

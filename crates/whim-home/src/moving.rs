@@ -572,7 +572,9 @@ impl Homeward {
 }
 
 fn pieces(image: &ProcessImage) -> usize {
-    image.mappings.len() + image.guards.len() + image.threads.len()
+    let signals = image.threads.iter().map(|thread| thread.pending.len());
+    let signals = image.pending.len() + signals.sum::<usize>();
+    image.mappings.len() + image.guards.len() + image.threads.len() + signals
 }
 
 /// Adds a piece to an image; true when it is whole.

@@ -5,7 +5,7 @@
 //! what. So both are written down before.
 
 use crate::held::HeldSignal;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use whim_sys::ptrace::RawSigInfo;
 
 /// A signal that can be passed on.
@@ -16,12 +16,16 @@ pub struct Arrived {
     pub own: bool,
 }
 
+/// Signals by their number, those of one number in the order in which they came. There may be tens of thousands,
+/// and each is looked for.
+type ByNumber = HashMap<[u8; 4], VecDeque<RawSigInfo>>;
+
 /// What has not been delivered yet.
 #[derive(Debug, Default)]
 pub struct Queues {
     /// By slot.
-    own: Vec<VecDeque<RawSigInfo>>,
-    shared: VecDeque<RawSigInfo>,
+    own: Vec<ByNumber>,
+    shared: ByNumber,
     /// Delivered before others of its number that have waited for longer.
     early: Vec<HeldSignal>,
 }
@@ -30,13 +34,21 @@ fn number(info: &RawSigInfo) -> [u8; 4] {
     [info[0], info[1], info[2], info[3]]
 }
 
+fn by_number(all: Vec<RawSigInfo>) -> ByNumber {
+    let mut found = ByNumber::new();
+    for info in all {
+        found.entry(number(&info)).or_default().push_back(info);
+    }
+    found
+}
+
 impl Queues {
     /// `own` is in the order of the slots; each queue is in the order in which its signals came.
     #[must_use]
     pub fn new(own: Vec<Vec<RawSigInfo>>, shared: Vec<RawSigInfo>) -> Self {
         Self {
-            own: own.into_iter().map(VecDeque::from).collect(),
-            shared: shared.into(),
+            own: own.into_iter().map(by_number).collect(),
+            shared: by_number(shared),
             early: Vec::new(),
         }
     }
@@ -46,48 +58,39 @@ impl Queues {
     /// Those of one number are taken in their order. The kernel takes them from the queue in this order too,
     /// so one that is missing has been taken, and will be delivered.
     pub fn arrived(&mut self, held: HeldSignal) -> Vec<Arrived> {
+        let number = number(&held.info);
         // The kernel delivers a thread's own signals before those of the process.
         // Trap: queues-of-signals
-        if let Some(queue) = self.own.get_mut(held.slot)
+        let own = self.own.get_mut(held.slot);
+        if let Some(queue) = own.and_then(|own| own.get_mut(&number))
             && let Some(at) = queue.iter().position(|info| *info == held.info)
         {
             queue.remove(at);
             return vec![Arrived { held, own: true }];
         }
-        let Some(first) = self.first(&held) else {
+        let Some(queue) = self.shared.get_mut(&number) else {
             return vec![Arrived { held, own: false }];
         };
-        if self.shared[first] != held.info {
-            self.early.push(held);
-            return Vec::new();
+        if queue.front() != Some(&held.info) {
+            if queue.contains(&held.info) {
+                self.early.push(held);
+                return Vec::new();
+            }
+            return vec![Arrived { held, own: false }];
         }
         let mut found = Vec::new();
-        let mut next = Some((held, first));
-        while let Some((held, at)) = next {
-            self.shared.remove(at);
-            let number = number(&held.info);
+        let mut next = Some(held);
+        while let Some(held) = next {
+            queue.pop_front();
             found.push(Arrived { held, own: false });
-            next = self.next(number);
+            // The next one of this number may have been delivered already.
+            next = queue.front().and_then(|first| {
+                let mut early = self.early.iter();
+                let at = early.position(|held| held.info == *first)?;
+                Some(self.early.remove(at))
+            });
         }
         found
-    }
-
-    /// Where the first of the process's signals with this number is, if this signal is one of them.
-    fn first(&self, held: &HeldSignal) -> Option<usize> {
-        let waits = self.shared.contains(&held.info);
-        let number = number(&held.info);
-        let mut all = self.shared.iter();
-        all.position(|info| self::number(info) == number)
-            .filter(|_| waits)
-    }
-
-    /// The next signal of this number, if it has been delivered already.
-    fn next(&mut self, number: [u8; 4]) -> Option<(HeldSignal, usize)> {
-        let mut all = self.shared.iter();
-        let at = all.position(|info| self::number(info) == number)?;
-        let mut early = self.early.iter();
-        let found = early.position(|held| held.info == self.shared[at])?;
-        Some((self.early.remove(found), at))
     }
 
     /// Those that wait for others, which will not be delivered here any more.
