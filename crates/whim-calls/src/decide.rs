@@ -101,9 +101,12 @@ pub(crate) fn mprotect(builder: &mut Builder<'_>) -> Flow {
     memory_call(builder, &[(address, length)])
 }
 
+/// The keys that there may be.
+const KEYS: std::ops::Range<i32> = 0..16;
+
 pub(crate) fn pkey_mprotect(builder: &mut Builder<'_>) -> Flow {
     // A key that no memory has yet is not to be seen from outside: only its process knows that it has it.
-    if builder.int(3) != -1 {
+    if KEYS.contains(&builder.int(3)) {
         return go_home("it uses memory protection keys");
     }
     mprotect(builder)
@@ -242,12 +245,20 @@ fn nodes(builder: &Builder<'_>, set: usize) -> Flow {
     run_here()
 }
 
+const MPOL_MF_STRICT: u32 = 1;
+const MPOL_MF_MOVE: u32 = 2;
 /// What the kernel asks a right for, of which a guest has none.
 const MPOL_MF_MOVE_ALL: u32 = 4;
 const MOVES_ALL: &str = "it moves pages that others have as well";
 
+/// Whether these flags ask for that. Flags that mean nothing are refused before.
+fn moves_all(flags: u32, known: u32) -> bool {
+    flags & MPOL_MF_MOVE_ALL != 0 && flags & !known == 0
+}
+
 pub(crate) fn mbind(builder: &mut Builder<'_>) -> Flow {
-    if builder.unsigned(5) & MPOL_MF_MOVE_ALL != 0 {
+    let known = MPOL_MF_STRICT | MPOL_MF_MOVE | MPOL_MF_MOVE_ALL;
+    if moves_all(builder.unsigned(5), known) {
         return go_home(MOVES_ALL);
     }
     let range = (builder.value(0), builder.value(1).max(1));
@@ -573,7 +584,7 @@ pub(crate) fn timer_create(builder: &mut Builder<'_>) -> Flow {
 
 /// Runs here for the own process; for other processes, goes home.
 pub(crate) fn move_pages(builder: &mut Builder<'_>) -> Flow {
-    if builder.unsigned(5) & MPOL_MF_MOVE_ALL != 0 {
+    if moves_all(builder.unsigned(5), MPOL_MF_MOVE | MPOL_MF_MOVE_ALL) {
         return go_home(MOVES_ALL);
     }
     own_here_else_home(builder)

@@ -264,6 +264,13 @@ CASE(home_growing, "", map_room)
     TRY(mmap, .note = "far_below", .b = {AT(0), V(PAGE), V(3), V(MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE), V(-1), V(0)}, .after = tell_room);
 }
 
+CASE(home_keys, "", map_room)
+{
+    TRY(pkey_mprotect, .note = "key_0", .b = {AT(0), V(PAGE), V(3), V(0)});
+    TRY(pkey_mprotect, .note = "key_15", .b = {AT(0), V(PAGE), V(3), V(15)});
+    TRY(mbind, .note = "all", .b = {AT(0), V(PAGE), V(MPOL_DEFAULT), V(0), V(0), V(MPOL_MF_MOVE_ALL)});
+}
+
 CASE(home_locked, "", map_room)
 {
     TRY(mlock, .b = {AT(0), V(PAGE)});

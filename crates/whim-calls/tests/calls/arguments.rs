@@ -111,8 +111,9 @@ fn only_home_knows_what_the_mapping_of_a_file_may_become() {
         assert!(!home(sysno, &[RW, PAGE, 3, u64::MAX]));
         assert!(!home(sysno, &[RW + 4 * PAGE, PAGE, 7, u64::MAX]));
     }
-    for key in [0, 1] {
-        assert!(home(Sysno::pkey_mprotect, &[RW + 4 * PAGE, PAGE, 3, key]));
+    for (key, goes) in [(0, true), (15, true), (16, false), (u64::MAX - 1, false)] {
+        let found = home(Sysno::pkey_mprotect, &[RW + 4 * PAGE, PAGE, 3, key]);
+        assert_eq!(found, goes, "{key}");
     }
     // A second one of the same, and more than one at once.
     assert!(home(Sysno::mremap, &[RW, 0, PAGE, 1, 0]));
