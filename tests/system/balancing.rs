@@ -39,10 +39,10 @@ pub(crate) fn cases() -> Vec<Case> {
     let two = &["--cpu", "0.4,0.4"];
     vec![
         case("spreads_and_says_why", 3, &["--cpu", "0.3,0.3,0.3"], spread),
-        case("a_reader_comes_home_and_leaves_again", 2, two, reader),
+        case("full::a_reader_comes_home_and_leaves_again", 2, two, reader),
         case("a_script_of_forks_stays", 2, two, forks),
         case("who_waits_at_a_terminal_comes_home", 2, two, terminal),
-        case("an_interactive_one_stays", 2, two, interactive),
+        case("full::an_interactive_one_stays", 2, two, interactive),
         case("what_a_user_places_stays_there", 2, two, placed),
         case("who_was_told_to_stay_stays", 2, two, told),
         case("memory_is_ushered", 3, &["--memory", "512M"], memory),
