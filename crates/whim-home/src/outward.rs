@@ -214,14 +214,17 @@ impl Outward<'_> {
         connections: &mut Connections,
         mut taken: Seized,
     ) -> Result<Departed, OutwardError> {
-        let ranges = current_ranges(self.pid)?;
-        let pieces = self.count(ranges.len(), &connections.node)?;
-        let total: u64 = ranges.iter().map(|range| range.len()).sum();
-        let reserved =
-            crate::attic::choose_reserved(&ranges, total).ok_or(OutwardError::NoRange)?;
-        whim_image::vdso::own().map_err(CaptureError::from)?;
+        let node = connections.node.clone();
         // Thousands of mappings take a while to be read.
-        connections.beat()?;
+        let (pieces, reserved) = connections.meanwhile(usize::MAX, || {
+            let ranges = current_ranges(self.pid)?;
+            let pieces = self.count(ranges.len(), &node)?;
+            let total: u64 = ranges.iter().map(|range| range.len()).sum();
+            let reserved =
+                crate::attic::choose_reserved(&ranges, total).ok_or(OutwardError::NoRange)?;
+            whim_image::vdso::own().map_err(CaptureError::from)?;
+            Ok::<_, OutwardError>((pieces, reserved))
+        })?;
         crash::point("before-freeze");
         self.phase(Phase::Freeze);
         let frozen_at = Instant::now();
