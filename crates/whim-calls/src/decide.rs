@@ -582,7 +582,6 @@ pub(crate) fn timer_create(builder: &mut Builder<'_>) -> Flow {
 
 // ---- attributes of the process ----
 
-/// Runs here for the own process; for other processes, goes home.
 pub(crate) fn move_pages(builder: &mut Builder<'_>) -> Flow {
     if moves_all(builder.unsigned(5), MPOL_MF_MOVE | MPOL_MF_MOVE_ALL) {
         return go_home(MOVES_ALL);
@@ -590,6 +589,7 @@ pub(crate) fn move_pages(builder: &mut Builder<'_>) -> Flow {
     own_here_else_home(builder)
 }
 
+/// Runs here for the own process; for other processes, goes home.
 pub(crate) fn own_here_else_home(builder: &mut Builder<'_>) -> Flow {
     let pid = builder.int(0);
     if pid == 0 || builder.context.is_own(pid) {
