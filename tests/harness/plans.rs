@@ -39,12 +39,14 @@ impl Plans {
     }
 }
 
-/// Home's supervisor on n1, if it has stopped.
+/// Whoever of this name on n1 is stopped.
 ///
 /// # Errors
 /// The node cannot be asked.
-pub fn stopped_supervisor(cluster: &Cluster) -> Result<Option<String>> {
-    let script = "ps -eo pid=,stat=,comm= | awk '$3 == \"whim-home\" && $2 ~ /^T/ { print $1 }'";
-    let pid = cluster.run("n1", &["sh", "-c", script])?.trim().to_owned();
+pub fn stopped(cluster: &Cluster, name: &str) -> Result<Option<String>> {
+    let script =
+        format!("ps -eo pid=,stat=,comm= | awk '$3 == \"{name}\" && $2 ~ /^T/ {{ print $1 }}'");
+    let pid = cluster.run("n1", &["sh", "-c", &script])?;
+    let pid = pid.trim().to_owned();
     Ok((!pid.is_empty()).then_some(pid))
 }

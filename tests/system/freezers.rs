@@ -9,7 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use whim_system_tests::cluster::Moved;
-use whim_system_tests::plans::{Plans, stopped_supervisor};
+use whim_system_tests::plans::{Plans, stopped};
 use whim_system_tests::process::{Running, eventually};
 use whim_system_tests::random::Random;
 use whim_system_tests::{
@@ -283,7 +283,7 @@ fn until_stopped(
     };
     let mut moving = ask()?;
     let supervisor = eventually(ENDS_WITHIN * 2, "home's supervisor stops", || {
-        let stopped = stopped_supervisor(cluster)?;
+        let stopped = stopped(cluster, "whim-home")?;
         if stopped.is_none() && moving.wait_up_to(Duration::ZERO)?.is_some() {
             moving = ask()?;
         }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use whim_attempts::{Attempt, Party};
-use whim_system_tests::plans::Plans;
+use whim_system_tests::plans::{Plans, stopped};
 use whim_system_tests::process::{self, Running, eventually};
 use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, guest};
 
@@ -283,15 +283,6 @@ while True:
     }
     attempt.failed("who has declared it may not move it any more: it is no candidate");
     Ok(())
-}
-
-/// Whoever of this name on n1 is stopped.
-fn stopped(cluster: &Cluster, name: &str) -> Result<Option<String>> {
-    let script =
-        format!("ps -eo pid=,stat=,comm= | awk '$3 == \"{name}\" && $2 ~ /^T/ {{ print $1 }}'");
-    let pid = cluster.run("n1", &["sh", "-c", &script])?;
-    let pid = pid.trim().to_owned();
-    Ok((!pid.is_empty()).then_some(pid))
 }
 
 /// Alice's request to move one of her programs to n2; it is not waited for.

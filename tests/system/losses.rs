@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
-use whim_system_tests::plans::{self, Plans};
+use whim_system_tests::plans::{Plans, stopped};
 use whim_system_tests::process::{self, eventually};
 use whim_system_tests::{Case, Cluster, Context, Result, Running, Setting, Talk, ensure, guest};
 
@@ -348,7 +348,7 @@ fn busy_after_a_move(cluster: &Cluster, plans: &Plans) -> Result<()> {
     let (mut guest, pid) = patient(cluster, &["counts"])?;
     plans.stop("home", "departure-told")?;
     cluster.move_to(pid, "n2")?;
-    let supervisor = plans::stopped_supervisor(cluster)?.context("Home has not stopped")?;
+    let supervisor = stopped(cluster, "whim-home")?.context("Home has not stopped")?;
     let mut command = cluster.whim_command("n1", &["migrate", &pid.to_string(), "n3"]);
     let mut moving = Running::spawn(&mut command)?;
     eventually(AFTER_LEASE, "n3 has room for it", || {
