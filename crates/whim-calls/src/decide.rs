@@ -4,7 +4,7 @@ use crate::builder::{Builder, Flow, answer, answer_errno, go_home, run_here, spe
 use crate::types::{Decision, Direction, NewThread, Returned, Signal, Special, half, word};
 
 use Direction::{In, Out};
-use whim_model::MADV_GUARD_INSTALL;
+use whim_model::{MADV_GUARD_INSTALL, USER_END};
 
 /// Turns the forward of the builder into a special decision.
 pub(crate) fn special_forward<T>(
@@ -153,9 +153,6 @@ fn is_homes_alone(builder: &Builder<'_>) -> bool {
         && (old == 0 || several || builder.forbids(address, old.max(1), PROT_WRITE))
 }
 
-/// End of the address space that a program can have (4-level page tables).
-const END_OF_MEMORY: u64 = 0x7fff_ffff_f000;
-
 /// Whether the call is one of those after which more of a file is to be seen than before. What this
 /// host's kernel refuses by its arguments alone is none.
 fn shows_more(builder: &Builder<'_>) -> bool {
@@ -170,7 +167,7 @@ fn shows_more(builder: &Builder<'_>) -> bool {
     // Both of these may only be asked for together with the first.
     let sound = how & MREMAP_MAYMOVE != 0 || how == 0;
     // Longer than an address space, it is nobody's to say.
-    let more = new <= END_OF_MEMORY && (new > old || stays && new == old);
+    let more = new <= USER_END && (new > old || stays && new == old);
     address.is_multiple_of(page)
         && old > 0
         && known

@@ -123,7 +123,7 @@ impl Arrival {
     #[must_use]
     pub(crate) fn pieces(&self) -> usize {
         match &self.stage {
-            Stage::Mapped { image, .. } | Stage::Rebuilt { image, .. } => pieces(image),
+            Stage::Mapped { image, .. } | Stage::Rebuilt { image, .. } => image.pieces(),
             Stage::Idle | Stage::Blank { .. } | Stage::Over => 0,
         }
     }
@@ -325,13 +325,6 @@ impl Arrival {
         }
         Ok(())
     }
-}
-
-/// How much there is to be done for an image, in mappings and threads.
-pub(crate) fn pieces(image: &ProcessImage) -> usize {
-    let signals = image.threads.iter().map(|thread| thread.pending.len());
-    let signals = image.pending.len() + signals.sum::<usize>();
-    image.mappings.len() + image.guards.len() + image.threads.len() + signals
 }
 
 /// Pages of file mappings that came with the image are the guest's own: home does not have them.

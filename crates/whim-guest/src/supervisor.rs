@@ -7,7 +7,7 @@ mod memory;
 mod visits;
 
 use crate::allowance;
-use crate::arrival::{self, Arrival, ArrivalError};
+use crate::arrival::{Arrival, ArrivalError};
 use crate::calls::Reply;
 use crate::clocks::Ahead;
 use crate::connections::{self, ConnectionError, Next, Parties, STALL_MAX};
@@ -494,7 +494,7 @@ impl Supervisor {
         let Some(image) = image else {
             return Ok(());
         };
-        let (epoch, pieces) = (self.parties.epoch, arrival::pieces(&image));
+        let (epoch, pieces) = (self.parties.epoch, image.pieces());
         let (arrival, pages) = (&mut self.arrival, &mut self.pages);
         let map = || arrival.map(image, pages, epoch);
         Ok(heartbeat.meanwhile(&mut self.calls, pieces, map)?)

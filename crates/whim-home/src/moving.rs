@@ -445,7 +445,7 @@ impl Homeward {
     /// How much there is to be done, in mappings and threads.
     #[must_use]
     pub(crate) fn pieces(&self) -> usize {
-        self.image.as_ref().map_or(0, pieces)
+        self.image.as_ref().map_or(0, ProcessImage::pieces)
     }
 
     /// Takes a piece of the image or pages.
@@ -569,12 +569,6 @@ impl Homeward {
             cpu_away: image.cpu_away,
         })
     }
-}
-
-fn pieces(image: &ProcessImage) -> usize {
-    let signals = image.threads.iter().map(|thread| thread.pending.len());
-    let signals = image.pending.len() + signals.sum::<usize>();
-    image.mappings.len() + image.guards.len() + image.threads.len() + signals
 }
 
 /// Adds a piece to an image; true when it is whole.

@@ -58,7 +58,7 @@ impl Frozen {
         let entries = maps::read(self.pid)?;
         let within = Range {
             start: maps::USER_BEGIN,
-            end: maps::USER_END,
+            end: whim_model::USER_END,
         };
         let area = maps::find_free(&entries, within, LENGTH, PAGE_SIZE)
             .ok_or(FreezeError::NoRoomForMemory)?;

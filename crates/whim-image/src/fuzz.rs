@@ -1,9 +1,10 @@
 //! Entries of fuzz targets in `fuzz/`; their corpus is replayed by the tests of this crate.
 
 use crate::freeze_observe::{Status, state_and_cpu_of, times};
-use crate::maps::{self, FlagTable, MAPPINGS_MAX, USER_END};
+use crate::maps::{self, FlagTable, MAPPINGS_MAX};
 use crate::rebuild::check_image;
 use crate::vdso::{LENGTH_MAX, Proxy};
+use whim_model::USER_END;
 use whim_model::{
     Activity, AlternateStack, Backing, Clocks, CpuTime, Mapping, MappingFlags, MappingId,
     MemoryLayout, PAGE_SIZE, ProcessImage, Protection, Range, Registers, SignalAction, ThreadImage,

@@ -220,7 +220,7 @@ impl Frozen {
             None => {
                 let within = Range {
                     start: maps::USER_BEGIN,
-                    end: maps::USER_END,
+                    end: whim_model::USER_END,
                 };
                 maps::find_free(&entries, within, length, PAGE_SIZE)
                     .ok_or(FreezeError::NoRoomForMemory)?

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use thiserror::Error;
-use whim_model::{Backing, Mapping, MappingFlags, PAGE_SIZE, Protection, Range};
+use whim_model::{Backing, Mapping, MappingFlags, PAGE_SIZE, Protection, Range, USER_END};
 use whim_sys::kernel_file;
 use whim_sys::pagemap::{Kind, Pagemap, Run};
 
@@ -13,8 +13,6 @@ pub const MAPPINGS_MAX: usize = 1 << 18;
 pub const SPARE: usize = 64;
 /// Longest line: a path of 4,096 bytes, each written as four.
 const LINE_MAX: usize = 20 << 10;
-/// End of the user half of the address space with four-level page tables, below its last page.
-pub const USER_END: u64 = 0x7fff_ffff_f000;
 /// How often to read the mappings of a process that changes them meanwhile. Since Linux 6.17 the
 /// kernel shows one mapping after another without locking all of them, so a mapping that was joined
 /// with its neighbour meanwhile may be listed twice. For a program that does nothing but change its

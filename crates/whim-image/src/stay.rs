@@ -5,7 +5,7 @@
 
 use crate::freeze::{FreezeError, Frozen};
 use crate::freeze_observe::{Status, text};
-use crate::maps::{self, FlagTable, MapEntry, MapsError, SpecialFlags, USER_BEGIN, USER_END};
+use crate::maps::{self, FlagTable, MapEntry, MapsError, SpecialFlags, USER_BEGIN};
 use crate::sharing;
 use crate::stay_descriptors;
 use crate::stay_threads;
@@ -16,6 +16,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::str::FromStr;
 use thiserror::Error;
+use whim_model::USER_END;
 use whim_model::{Protection, Range};
 use whim_sys::foreign;
 use whim_sys::freezer;

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// Size of a page, in bytes (x86-64).
 pub const PAGE_SIZE: u64 = 4096;
+/// End of the address space that a program can have (4-level page tables).
+pub const USER_END: u64 = 0x7fff_ffff_f000;
 /// Makes guard pages: pages that nobody may touch, and that the list of mappings does not show (Linux 6.13; not in
 /// the libc crate).
 pub const MADV_GUARD_INSTALL: u32 = 102;
@@ -355,9 +357,7 @@ impl Mapping {
         let reads = self.protection.0 == Protection::EXEC && !self.flags.never_read;
         self.protection.bits() | if reads { PROT_SEM } else { 0 }
     }
-}
 
-impl Mapping {
     /// Length in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
@@ -530,6 +530,14 @@ impl CpuTimer {
 pub const CPU_TIMERS: [u64; 2] = [1, 2];
 
 impl ProcessImage {
+    /// How much there is to be done for it: mappings, guard pages, threads, and signals that wait.
+    #[must_use]
+    pub fn pieces(&self) -> usize {
+        let signals = self.threads.iter().map(|thread| thread.pending.len());
+        let signals = self.pending.len() + signals.sum::<usize>();
+        self.mappings.len() + self.guards.len() + self.threads.len() + signals
+    }
+
     /// Whether every remark is of memory that a program can have outside of `reserved`, and none is
     /// longer than the kernel lets it be.
     #[must_use]

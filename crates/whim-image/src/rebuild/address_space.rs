@@ -6,11 +6,10 @@ use crate::mapping::{advise, flag, map};
 use crate::vdso::Proxy;
 use whim_model::{
     Backing, MADV_GUARD_INSTALL, Mapping, PAGE_SIZE, ProcessImage, Protection, Range, Syscall,
+    USER_END,
 };
 use whim_sys::procmap::Entry;
 
-/// End of the address space that a program can have (4-level page tables).
-const TASK_END: u64 = 0x7fff_ffff_f000;
 /// Distance between temporary places of the kernel's mappings.
 const TEMPORARY_STEP: u64 = 1 << 24;
 
@@ -82,7 +81,7 @@ fn clear(reserved: Range, sealed: &[Range]) -> Vec<Step> {
         list.extend(unmap(at, range.start));
         at = at.max(range.end);
     }
-    list.extend(unmap(at, TASK_END));
+    list.extend(unmap(at, USER_END));
     list
 }
 

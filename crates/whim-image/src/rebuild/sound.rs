@@ -3,11 +3,9 @@
 use super::{RebuildError, SIGNALS, threads};
 use crate::maps::MAPPINGS_MAX;
 use crate::vdso;
-use whim_model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
+use whim_model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range, USER_END};
 use whim_sys::ptrace::XSTATE_MAX;
 
-/// End of the address space that a program can have (4-level page tables).
-const TASK_END: u64 = 0x7fff_ffff_f000;
 const TIB: u64 = 1 << 40;
 /// Highest offset in a file's mapping: no mapping is longer than a half of the address space.
 const OFFSET_MAX: u64 = 1 << 47;
@@ -22,7 +20,7 @@ pub fn check_image(image: &ProcessImage) -> Result<(), RebuildError> {
     if reserved.is_empty() || !(reserved.start | reserved.end).is_multiple_of(TIB) {
         return unsound(format!("reserved range {reserved:x?}"));
     }
-    if reserved.end > TASK_END {
+    if reserved.end > USER_END {
         return unsound(format!("reserved range {reserved:x?}"));
     }
     if image.mappings.len() > MAPPINGS_MAX {
@@ -35,7 +33,7 @@ pub fn check_image(image: &ProcessImage) -> Result<(), RebuildError> {
             end: mapping.end,
         };
         let aligned = (mapping.start | mapping.end).is_multiple_of(PAGE_SIZE);
-        if !aligned || mapping.start < at || range.is_empty() || mapping.end > TASK_END {
+        if !aligned || mapping.start < at || range.is_empty() || mapping.end > USER_END {
             return unsound(format!("mapping {range:x?}"));
         }
         if range.overlaps(reserved) || mapping.protection.0 & !7 != 0 {
@@ -110,7 +108,7 @@ mod tests {
         let mut mappings: Vec<_> = (1..MAPPINGS_MAX as u64)
             .map(|number| mapping(number * PAGE_SIZE, 0))
             .collect();
-        mappings.push(mapping(TASK_END - PAGE_SIZE, OFFSET_MAX));
+        mappings.push(mapping(USER_END - PAGE_SIZE, OFFSET_MAX));
         let remark = Remark {
             range: Range {
                 start: PAGE_SIZE,
