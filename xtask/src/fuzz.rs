@@ -20,6 +20,7 @@ pub(crate) const SECONDS: u64 = 600;
 /// Beyond its time a target may need so long to begin and to end, on a busy machine.
 const SPARE: Duration = Duration::from_secs(300);
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
+/// Assertions and checks of arithmetic are set in `fuzz/Cargo.toml`, where packages can be left out.
 const FLAGS: &[&str] = &[
     "--cfg fuzzing",
     "-Cpasses=sancov-module",
@@ -27,7 +28,6 @@ const FLAGS: &[&str] = &[
     "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
     "-Cllvm-args=-sanitizer-coverage-pc-table",
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
-    "-Cdebug-assertions",
     "-Ccodegen-units=1",
 ];
 /// Inputs that are kept are no longer, in bytes, and no more per run: the corpus is read, and replayed
