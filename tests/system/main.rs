@@ -11,6 +11,7 @@
 //! - `WHIM_BIN_DIR` and `WHIM_TOOLCHAIN_DIR`: where the programs under test and fetched sources are.
 #![forbid(unsafe_code)]
 
+mod alone;
 mod bad_input;
 mod balancing;
 mod behaviours;
@@ -98,6 +99,7 @@ fn main() -> ExitCode {
 
 fn cases() -> Result<Vec<Case>> {
     let mut cases = programs::cases()?;
+    cases.extend(alone::cases());
     cases.extend(balancing::cases());
     cases.extend(behaviours::cases());
     cases.extend(clocks::cases());

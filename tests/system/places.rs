@@ -432,7 +432,8 @@ fn modes(node: &Node) -> Result<()> {
         let asked = node.as_user(uid, &format!("WHIM --socket {socket} init --node n1"))?;
         ensure!(asked.status.success(), "{asked:?}");
     }
-    // What all may use is root's control socket alone, which asks who comes.
+    // What all may use is root's control socket alone, which asks who comes, and what all may read is the name of
+    // root's node, which that socket tells all.
     let places = format!("ROOM/home/.local /tmp/whim-{VICTIM} ROOM/safe/state ROOM/safe/run");
     let open = node.shell(&format!(
         "find {places} ! -type l -perm /022 ! -path 'ROOM/home/.local' ! -path '*/.local/state'"
@@ -447,7 +448,7 @@ fn modes(node: &Node) -> Result<()> {
         "others may write: {open}"
     );
     let reading = format!(
-        "find {places} ! -type d -readable ! -name control.sock; cat /tmp/whim-{VICTIM}/* 2>/dev/null || true"
+        "find {places} ! -type d -readable ! -name control.sock ! -path '*/safe/run/node'; cat /tmp/whim-{VICTIM}/* 2>/dev/null || true"
     );
     let seen = node.as_user(MALLORY, &reading)?;
     let seen = String::from_utf8_lossy(&seen.stdout).into_owned();

@@ -1,16 +1,19 @@
 //! The command line's side of the control socket.
 
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use thiserror::Error;
 use whim_sys::fdpass;
 use whim_sys::pidfd::Pidfd;
 
 use crate::owned;
 use crate::places::{Environment, Places};
-use crate::protocol::{ANSWER_MAX, Answer, REQUEST_MAX, Request};
+use crate::protocol::{ANSWER_MAX, Answer, NAME_MAX, NODE_FILE, REQUEST_MAX, Request};
 
 #[derive(Debug, Error)]
 pub enum ControlError {
@@ -34,6 +37,39 @@ pub enum ControlError {
     Undecodable(#[source] serde_json::Error),
     #[error("{0}")]
     Refused(String),
+}
+
+impl ControlError {
+    /// Whether there is nobody to decide just now: the daemon is not there, or was replaced while it was asked.
+    #[must_use]
+    pub fn is_absence(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::Broken(_) | Self::Silent | Self::Undecodable(_) => {
+                true
+            }
+            Self::Foreign { .. } | Self::TooLong(_) | Self::Refused(_) => false,
+        }
+    }
+}
+
+/// The name of the node whose daemon listens at `socket`, or did when it ended; `None` if a daemon of this user
+/// or root's has not noted it there.
+#[must_use]
+pub fn node_of(socket: &Path) -> Option<String> {
+    let own = [0, nix::unistd::geteuid().as_raw()];
+    let file = File::options()
+        .read(true)
+        .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK)
+        .open(socket.with_file_name(NODE_FILE))
+        .ok()?;
+    let about = file.metadata().ok()?;
+    if !about.is_file() || !own.contains(&about.uid()) {
+        return None;
+    }
+    let limit = u64::try_from(NAME_MAX).ok()?;
+    let mut name = String::new();
+    file.take(limit).read_to_string(&mut name).ok()?;
+    (!name.is_empty()).then_some(name)
 }
 
 /// A connection to the daemon.
@@ -64,8 +100,7 @@ impl Client {
     /// [`ControlError::Unreachable`] for root's daemon, [`ControlError::Foreign`].
     pub fn find() -> Result<Self, ControlError> {
         let own = Environment::here();
-        let of_root = Places::of(&Environment::default()).socket();
-        let of_own = Places::of(&own).socket();
+        let [of_own, of_root] = Self::found_at(&own);
         if own.uid != 0
             && owned::check_above(&of_own).is_ok()
             && let Ok(client) = Self::connect(&of_own)
@@ -73,6 +108,23 @@ impl Client {
             return client.of_own_or_root(&of_own);
         }
         Self::connect(&of_root)?.of_own_or_root(&of_root)
+    }
+
+    /// Where [`Client::find`] looks, in this order.
+    #[must_use]
+    pub fn found_at(own: &Environment) -> [PathBuf; 2] {
+        [own, &Environment::default()].map(|whose| Places::of(whose).socket())
+    }
+
+    /// Waits no longer than this for each piece of an answer: [`ControlError::Broken`] then.
+    ///
+    /// # Errors
+    /// [`ControlError::Broken`]: the kernel does not take so short a time.
+    pub fn be_patient(&self, patience: Duration) -> Result<(), ControlError> {
+        self.stream
+            .get_ref()
+            .set_read_timeout(Some(patience))
+            .map_err(ControlError::Broken)
     }
 
     /// Connects to the socket that the environment names. The variable may be left over from another user
@@ -214,6 +266,30 @@ mod tests {
         let error = error.expect_err("one byte more");
         assert!(matches!(error, ControlError::TooLong(_)), "{error}");
         assert_eq!(heard, 0);
+    }
+
+    #[test]
+    fn a_node_is_named_beside_its_socket() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let socket = directory.path().join("control.sock");
+        let note = directory.path().join(NODE_FILE);
+        assert_eq!(node_of(&socket), None);
+        std::fs::write(&note, "n1").expect("written");
+        assert_eq!(node_of(&socket).as_deref(), Some("n1"));
+        std::fs::remove_file(&note).expect("removed");
+        // Nobody ever writes to it.
+        nix::unistd::mkfifo(&note, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        assert_eq!(node_of(&socket), None);
+    }
+
+    #[test]
+    fn a_daemon_that_says_nothing_is_not_waited_for_for_ever() {
+        let (_daemon, stream) = UnixStream::pair().expect("sockets");
+        let stream = BufReader::new(stream);
+        let mut client = Client { stream };
+        client.be_patient(Duration::from_millis(1)).expect("set");
+        let error = client.ask(&Request::Nodes, |_| {}).expect_err("silence");
+        assert!(error.is_absence(), "{error}");
     }
 
     #[test]

@@ -27,6 +27,9 @@ pub const NAME_MAX: usize = 64;
 pub const RUN_NAME_MAX: usize = 256;
 /// Name of the daemon's socket in its run directory.
 pub const SOCKET_NAME: &str = "control.sock";
+/// Name of the file beside it in which the daemon notes the name of its node, for those who come while it is not
+/// there.
+pub const NODE_FILE: &str = "node";
 /// Run directory of a daemon that was given no other.
 pub const RUN_DIRECTORY: &str = "/run/whim";
 /// State directory of a daemon that was given no other.

@@ -19,9 +19,9 @@ pub(crate) struct Arguments {
     /// Control socket of the daemon (default: that of this user's daemon, or else of root's)
     #[arg(long, global = true, value_name = "PATH", hide = true)]
     pub socket: Option<PathBuf>,
-    /// Wait this many seconds for a daemon that is being started
-    #[arg(long, value_name = "S", default_value_t = 0, hide = true)]
-    pub wait: u64,
+    /// Wait this many seconds for a daemon that is being started (default: 0; of 'run' and 'shell' 5)
+    #[arg(long, value_name = "S", hide = true)]
+    pub wait: Option<u64>,
     #[command(subcommand)]
     pub verb: Verb,
 }
@@ -283,6 +283,9 @@ pub(crate) struct Run {
     /// Use only CPU features that nodes of several kinds share, as far as the C library decides
     #[arg(long)]
     pub portable: bool,
+    /// Do not run it where no daemon answers within some seconds
+    #[arg(long)]
+    pub strict: bool,
     /// Say at its end how long it took, and how much CPU time it used at home and away
     #[arg(long)]
     pub time: bool,
@@ -339,6 +342,8 @@ impl Shelled {
             pin: false,
             class: None,
             portable: false,
+            // All that is typed in it could not move, as long as it lives.
+            strict: true,
             time: false,
             run_name: None,
             command,

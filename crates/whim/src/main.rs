@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use whim_control::client::{Client, ControlError};
+use whim_control::places::Environment;
 use whim_control::protocol::{Answer, Request};
 
 mod arguments;
@@ -48,12 +49,13 @@ fn main() -> ExitCode {
         Err(error) => return wrong_use(&error),
     };
     let socket = arguments.socket;
-    let wait = Duration::from_secs(arguments.wait);
+    let wait = Duration::from_secs(arguments.wait.unwrap_or(0));
     let connect = || connect(socket.as_deref(), wait);
+    let start = |run| run::run(&reach(socket.as_deref(), arguments.wait), run);
     match arguments.verb {
         Verb::Run(run) if run.time => timing::run(&connect),
-        Verb::Run(run) => run::run(connect(), *run),
-        Verb::Shell(shell) => run::run(connect(), shell.run()),
+        Verb::Run(run) => start(*run),
+        Verb::Shell(shell) => start(shell.run()),
         Verb::Doctor { json } if doctor::examine(connect(), json) => ExitCode::SUCCESS,
         Verb::Doctor { .. } => ExitCode::FAILURE,
         Verb::Top(seen) => watched(monitor::top, socket, wait, &seen),
@@ -130,14 +132,34 @@ fn wrong_use(error: &clap::Error) -> ExitCode {
     }
 }
 
+/// The socket that the environment names.
+fn named_socket() -> Option<PathBuf> {
+    std::env::var_os(SOCKET_VARIABLE).map(PathBuf::from)
+}
+
+fn connect_once(socket: Option<&Path>) -> Result<Client, ControlError> {
+    match (socket, named_socket()) {
+        (Some(path), _) => Client::connect(path),
+        (None, Some(path)) => Client::of_environment(&path),
+        (None, None) => Client::find(),
+    }
+}
+
+/// How a program that is started finds its daemon.
+fn reach(socket: Option<&Path>, wait: Option<u64>) -> run::Reach<'_> {
+    run::Reach {
+        connect: Box::new(move || connect_once(socket)),
+        wait: wait.map_or(run::WAIT, Duration::from_secs),
+        sockets: match socket.map(PathBuf::from).or_else(named_socket) {
+            Some(path) => vec![path],
+            None => Client::found_at(&Environment::here()).into(),
+        },
+    }
+}
+
 fn connect(socket: Option<&Path>, wait: Duration) -> Result<Client, ControlError> {
     let deadline = Instant::now() + wait;
-    let named = std::env::var_os(SOCKET_VARIABLE).map(PathBuf::from);
-    let attempt = || match (socket, &named) {
-        (Some(path), _) => Client::connect(path),
-        (None, Some(path)) => Client::of_environment(path),
-        (None, None) => Client::find(),
-    };
+    let attempt = || connect_once(socket);
     loop {
         match attempt() {
             Err(_) if Instant::now() < deadline => std::thread::sleep(RETRY),

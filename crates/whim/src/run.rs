@@ -3,8 +3,10 @@
 use nix::errno::Errno;
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use whim_control::client::{Client, ControlError};
+use std::time::{Duration, Instant};
+use whim_control::client::{Client, ControlError, node_of};
 use whim_control::protocol::{Answer, Request, RunOptions};
 use whim_sys::yama::Scope;
 
@@ -16,10 +18,37 @@ pub(crate) const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
+/// For how long a daemon is waited for that is not there: it is back sooner from a restart or an upgrade.
+pub(crate) const WAIT: Duration = Duration::from_secs(5);
+/// For how long one is waited for that is there, and says nothing: it may have much to do.
+const SILENT: Duration = Duration::from_secs(30);
+/// Between two attempts to register, while it may come at any moment, and while nobody knows when it comes.
+const SOON: Duration = Duration::from_millis(20);
+const LATER: Duration = Duration::from_millis(500);
+
+/// How the daemon is found.
+pub(crate) struct Reach<'a> {
+    /// One attempt to connect.
+    pub connect: Box<dyn Fn() -> Result<Client, ControlError> + 'a>,
+    /// For how long attempts are made.
+    pub wait: Duration,
+    /// Where its socket may be.
+    pub sockets: Vec<PathBuf>,
+}
+
+/// What the daemon has said.
+struct Registered {
+    /// Kept until exec closes it.
+    client: Client,
+    /// The CPU features that the program has to do without.
+    without: Vec<String>,
+}
+
 /// Registers this process and replaces it by the program: same pid, descriptors, terminal,
 /// signals, directory and environment. The connection closes by that, which tells the daemon that
-/// the program runs. Returns only on failure.
-pub(crate) fn run(client: Result<Client, ControlError>, arguments: Run) -> ExitCode {
+/// the program runs. Without a daemon, the program runs here. Returns only on failure.
+pub(crate) fn run(reach: &Reach<'_>, arguments: Run) -> ExitCode {
+    let strict = arguments.strict;
     let options = RunOptions {
         on: arguments.on,
         only: arguments.hosts.only,
@@ -30,29 +59,100 @@ pub(crate) fn run(client: Result<Client, ControlError>, arguments: Run) -> ExitC
         portable: arguments.portable,
         run: arguments.run_name,
     };
-    let portable = options.portable;
-    let mut without = Vec::new();
-    let registered = client.and_then(|mut client| {
-        client.ask(&Request::Register { options }, |answer| {
-            if let Answer::Without { hwcaps } = answer {
-                without = hwcaps;
-            }
-        })?;
-        Ok(client)
-    });
-    // Kept until exec closes it.
-    let client = match registered {
-        Ok(client) => client,
+    let registered = match register(reach, &options, strict) {
+        Ok(registered) => registered,
         Err(error) => return complain(&error, FAILED),
+    };
+    let Some(Registered { client, without }) = registered else {
+        return become_program(&arguments.command, &portable::environment(&[]));
     };
     if client.daemon_uid() != Some(0) && Scope::here() == Scope::Descendants {
         // If it is refused, the program stays, and the daemon says why.
         let _ = whim_sys::yama::let_own_user_trace_us();
     }
-    if portable {
+    if options.portable {
         eprintln!("whim run: {}", portable::NOT_COVERED);
     }
     become_program(&arguments.command, &portable::environment(&without))
+}
+
+/// Waits for a daemon, and registers this process; `None` if the program is to run here without one.
+///
+/// # Errors
+/// The daemon refuses; or, if it is `strict`, there is none.
+fn register(
+    reach: &Reach<'_>,
+    options: &RunOptions,
+    strict: bool,
+) -> Result<Option<Registered>, ControlError> {
+    let deadline = Instant::now() + reach.wait;
+    let (mut told, mut waits) = (false, false);
+    loop {
+        let error = match attempt(reach, options, &mut told) {
+            Err(error) if error.is_absence() => error,
+            decided => return decided.map(Some),
+        };
+        if Instant::now() < deadline {
+            std::thread::sleep(SOON);
+            continue;
+        }
+        if strict {
+            return Err(error);
+        }
+        let node = reach.sockets.iter().find_map(|socket| node_of(socket));
+        let seconds = reach.wait.as_secs();
+        let Some(option) = not_held(options, node.as_deref(), told) else {
+            eprintln!(
+                "whim run: No daemon has answered for {seconds} s: the program runs here without one, and stays ('whim adopt {}' lets it move once there is one)",
+                std::process::id()
+            );
+            return Ok(None);
+        };
+        if !std::mem::replace(&mut waits, true) {
+            eprintln!(
+                "whim run: No daemon has answered for {seconds} s, and without one {option} would not hold: the program begins once there is one"
+            );
+        }
+        std::thread::sleep(LATER);
+    }
+}
+
+/// One attempt to register; `told` is set if the daemon may have heard of it.
+fn attempt(
+    reach: &Reach<'_>,
+    options: &RunOptions,
+    told: &mut bool,
+) -> Result<Registered, ControlError> {
+    let mut client = (reach.connect)()?;
+    client.be_patient(reach.wait.max(SILENT))?;
+    let options = options.clone();
+    let mut without = Vec::new();
+    *told = true;
+    client.ask(&Request::Register { options }, |answer| {
+        if let Answer::Without { hwcaps } = answer {
+            without = hwcaps;
+        }
+    })?;
+    Ok(Registered { client, without })
+}
+
+/// The option that does not hold for a program that runs here, on this node, and of which no daemon knows; `None`
+/// if all hold. Which labels a node has, its daemon alone knows. A daemon that was `told` of a portable program may
+/// have noted of it that it does without features of which it has not told us.
+fn not_held(options: &RunOptions, node: Option<&str>, told: bool) -> Option<String> {
+    let is_here = |name: &String| node == Some(name.as_str());
+    let labelled = |name: &String| name.starts_with('@');
+    if let Some(on) = options.on.as_ref().filter(|on| !is_here(on)) {
+        return Some(format!("--on {on}"));
+    }
+    if !options.only.is_empty() && !options.only.iter().any(is_here) {
+        return Some(format!("--only {}", options.only.join(",")));
+    }
+    let unsure = |name: &String| is_here(name) || labelled(name) || node.is_none();
+    if options.avoid.iter().any(unsure) {
+        return Some(format!("--avoid {}", options.avoid.join(",")));
+    }
+    (options.portable && told).then(|| "--portable".to_owned())
 }
 
 fn complain(error: &dyn std::fmt::Display, code: u8) -> ExitCode {
@@ -88,5 +188,53 @@ fn become_program(command: &[OsString], environment: &[CString]) -> ExitCode {
                 NOT_EXECUTABLE,
             )
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_holds_without_a_daemon_is_known_by_names_alone() {
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        let on = |on: &str| RunOptions {
+            on: Some(on.into()),
+            ..RunOptions::default()
+        };
+        let only = |list: &[&str]| RunOptions {
+            only: names(list),
+            ..RunOptions::default()
+        };
+        let avoid = |list: &[&str]| RunOptions {
+            avoid: names(list),
+            ..RunOptions::default()
+        };
+        let pin = RunOptions {
+            pin: true,
+            ..RunOptions::default()
+        };
+        for (options, here, nowhere) in [
+            (RunOptions::default(), true, true),
+            (pin, true, true),
+            (on("n1"), true, false),
+            (on("n2"), false, false),
+            (on("best"), false, false),
+            (only(&["n2", "n1"]), true, false),
+            (only(&["n2", "@gpu"]), false, false),
+            (avoid(&["n2"]), true, false),
+            (avoid(&["n1"]), false, false),
+            (avoid(&["n2", "@gpu"]), false, false),
+        ] {
+            let holds = |node| not_held(&options, node, true).is_none();
+            assert_eq!(holds(Some("n1")), here, "{options:?}");
+            assert_eq!(holds(None), nowhere, "{options:?}");
+        }
+        let portable = RunOptions {
+            portable: true,
+            ..RunOptions::default()
+        };
+        assert_eq!(not_held(&portable, None, false), None);
+        assert!(not_held(&portable, None, true).is_some());
     }
 }

@@ -123,7 +123,7 @@ fn wrong_use_is_told_apart_from_failure() {
             "{error}"
         );
     }
-    let error = bad(&ask(&["run", "true"]), 125);
+    let error = bad(&ask(&["--wait", "0", "run", "--strict", "true"]), 125);
     assert!(error.contains("No daemon answers"), "{error}");
     let error = bad(&ask(&["doctor"]), 1);
     assert!(error.is_empty(), "{error}");

@@ -1,11 +1,12 @@
 //! What one daemon was started with, and where its files are.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use whim_sys::credentials::Capability;
 
 use crate::faults::Faults;
 use whim_control::config::Config;
-use whim_control::protocol::SOCKET_NAME;
+use whim_control::protocol::{NODE_FILE, SOCKET_NAME};
 use whim_secret::files::FileError;
 
 /// Connections of one user to the control socket at a time. Each costs the daemon a descriptor, and a task.
@@ -51,6 +52,18 @@ impl Settings {
     #[must_use]
     pub(crate) fn control_socket(&self) -> PathBuf {
         self.run.join(SOCKET_NAME)
+    }
+
+    /// Notes, for everybody who can reach the control socket, how this node is called.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn note_node(&self, name: &str) -> std::io::Result<()> {
+        let path = self.run.join(NODE_FILE);
+        let new = path.with_extension("new");
+        std::fs::write(&new, name)?;
+        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o644))?;
+        std::fs::rename(&new, &path)
     }
 
     /// Holds one directory for each live supervisor. These are ours: see [`crate::line::directories`].

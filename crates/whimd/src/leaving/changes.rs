@@ -24,17 +24,30 @@ pub(crate) async fn watch(moves: Arc<Moves>) {
     let mut interval = tokio::time::interval(CHECK);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut upkeep = Duration::ZERO;
+    let mut noted = None;
     loop {
         tokio::select! {
             Ok(()) = changes.changed() => {}
             _ = interval.tick() => upkeep::note_standing(moves.ground()),
         }
+        note_name(&moves, &mut noted);
         evict(&moves);
         if upkeep <= moves.ground().clock() && moves.ground().cluster().is_member() {
             upkeep = moves.ground().clock() + UPKEEP;
             let moves = Arc::clone(&moves);
             tokio::spawn(async move { upkeep::keep_up(moves.ground()).await });
         }
+    }
+}
+
+/// Notes this node's name beside the control socket, unless that was the name at the last attempt.
+fn note_name(moves: &Moves, noted: &mut Option<String>) {
+    let name = moves.ground().cluster().node();
+    if noted.as_ref() != Some(&name) {
+        if let Err(error) = moves.ground().settings().note_node(&name) {
+            tracing::warn!(%error, "what this node is called is not noted: 'whim run --on', '--only' and '--avoid' wait while there is no daemon");
+        }
+        *noted = Some(name);
     }
 }
 
