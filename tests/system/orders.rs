@@ -435,10 +435,10 @@ fn candidates(cluster: &Cluster) -> Result<()> {
     let daemon: i32 = cluster.daemon_pid("n1")?.trim().parse()?;
     let said = why(daemon)?;
     ensure!(
-        said.contains("Not a candidate: it was started neither by"),
+        said.contains("Not a candidate: it is a program of Whimbrel's own"),
         "{said}"
     );
-    parts_of_the_system_stay(cluster, daemon)?;
+    parts_of_the_system_stay(cluster, pid, daemon)?;
     // As on a machine that is no lab.
     cluster.configure("n1", "[balance]\nuid_min = 1000\n")?;
     cluster.restart_daemon("n1")?;
@@ -487,18 +487,46 @@ fn refusals_change_nothing(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Not even root sends away what the node itself stands on.
-fn parts_of_the_system_stay(cluster: &Cluster, daemon: i32) -> Result<()> {
+/// Not even root sends away what the node itself stands on. What it is decides, and not what it is called.
+fn parts_of_the_system_stay(cluster: &Cluster, pid: i32, daemon: i32) -> Result<()> {
+    cluster.move_to(pid, "n2")?;
+    let supervisor = cluster.row(pid)?.and_then(|row| row.home_supervisor_pid);
+    let supervisor = supervisor.context("No home supervisor")?;
+    let whim = cluster.whim_path().display().to_string();
+    let (same, other) = (
+        cluster.directory().join("other"),
+        cluster.directory().join("whim"),
+    );
+    fs::hard_link(&whim, &same).or_else(|_| std::os::unix::fs::symlink(&whim, &same))?;
+    fs::copy("/bin/cat", &other)?;
+    let start = |words: &[&str]| -> Result<(Talk, i32)> {
+        let script = "echo ready $$; exec \"$@\"";
+        let all = [&["sh", "-c", script, "sh"], words].concat();
+        let mut talk = Talk::start(cluster, &mut cluster.command("n1", &all))?;
+        let pid = talk.ready()?;
+        Ok((talk, pid))
+    };
+    let (_feed, feed) = start(&[&same.display().to_string(), "mon", "--json"])?;
+    let ours = "It is a program of Whimbrel's own";
     for (pid, sentence) in [
         (1, "It is the first process of this machine"),
-        (daemon, "It is a daemon or a supervisor of this cluster"),
+        (daemon, ours),
+        (supervisor, ours),
+        (feed, ours),
     ] {
-        let said = cluster.refused("n1", &["migrate", &pid.to_string(), "n2"])?;
-        ensure!(said.contains(sentence), "{said}");
-        let said = cluster.whim("n1", &["why", &pid.to_string()])?;
-        ensure!(said.contains(sentence), "{said}");
+        let named = pid.to_string();
+        eventually(SHORT, "it is said what it is", || {
+            let said = cluster.whim("n1", &["why", &named])?;
+            Ok((said.contains(sentence) && said.contains("Not a candidate")).then_some(()))
+        })?;
+        for words in [&["migrate", &named, "n2"][..], &["adopt", &named]] {
+            let said = cluster.refused("n1", words)?;
+            ensure!(said.contains(sentence), "{said}");
+        }
     }
-    Ok(())
+    let (_cat, cat) = start(&[&other.display().to_string()])?;
+    cluster.move_to(cat, "n2")?;
+    cluster.move_to(pid, "home")
 }
 
 /// Users choose by words for kinds of nodes.

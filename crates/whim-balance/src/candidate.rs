@@ -9,9 +9,19 @@ use std::fmt;
 /// Users with this uid or a higher one are people; lower uids are the system's own (`UID_MIN` of login.defs).
 pub const UID_MIN: u32 = 1000;
 
+/// What Whimbrel, or the whole machine, stands on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SystemPart {
+    /// The first process of the machine.
+    First,
+    /// A program of Whimbrel's own.
+    Ours,
+}
+
 /// What is known of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
+    pub part: Option<SystemPart>,
     /// Its real uid, and the lowest uid whose processes are candidates.
     pub uid: u32,
     pub uid_min: u32,
@@ -28,6 +38,7 @@ pub struct Facts {
 /// Why a process is no candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotCandidate {
+    Part(SystemPart),
     Unregistered,
     Changed,
     System { uid: u32, uid_min: u32 },
@@ -38,6 +49,8 @@ pub enum NotCandidate {
 impl fmt::Display for NotCandidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Part(SystemPart::First) => write!(f, "it is the first process of this machine"),
+            Self::Part(SystemPart::Ours) => write!(f, "it is a program of Whimbrel's own"),
             Self::Unregistered => write!(
                 f,
                 "it was started neither by 'whim run' nor in 'whim shell' ('whim adopt' makes it one)"
@@ -62,6 +75,9 @@ impl fmt::Display for NotCandidate {
 /// # Errors
 /// Why not.
 pub fn check(facts: &Facts) -> Result<(), NotCandidate> {
+    if let Some(part) = facts.part {
+        return Err(NotCandidate::Part(part));
+    }
     if let Some(service) = &facts.service {
         return Err(NotCandidate::Service(service.clone()));
     }
@@ -152,6 +168,22 @@ mod tests {
         };
         let why = check(&service).expect_err("a service").to_string();
         assert!(why.contains("belongs to cron.service"), "{why}");
+    }
+
+    #[test]
+    fn what_everything_stands_on_is_none_whatever_else_it_is() {
+        for (part, sentence) in [
+            (SystemPart::First, "first process of this machine"),
+            (SystemPart::Ours, "Whimbrel's own"),
+        ] {
+            let facts = Facts {
+                part: Some(part),
+                service: Some("whimd.service".into()),
+                ..facts()
+            };
+            let why = check(&facts).expect_err("a part").to_string();
+            assert!(why.contains(sentence), "{why}");
+        }
     }
 
     #[test]

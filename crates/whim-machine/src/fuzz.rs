@@ -31,6 +31,7 @@ pub fn processes(data: &[u8]) {
         threads: 20,
         start_time: 22,
         resident_bytes: 24 * 4096,
+        code: (26, 27),
     };
     assert_eq!(
         parse_stat(&format!("70 ({shown}) S{fields}\n")),

@@ -54,6 +54,8 @@ pub struct Stat {
     /// Field 22, in ticks since boot.
     pub start_time: u64,
     pub resident_bytes: u64,
+    /// Where the code of its program begins and ends; equal for who may not know.
+    pub code: (u64, u64),
 }
 
 impl Stat {
@@ -83,6 +85,7 @@ pub fn parse_stat(text: &str) -> Option<Stat> {
         threads: u32::try_from(number(17)?).ok()?,
         start_time: number(19)?,
         resident_bytes: number(21)?.saturating_mul(PAGE_BYTES),
+        code: (number(23)?, number(24)?),
     })
 }
 

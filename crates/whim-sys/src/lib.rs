@@ -23,6 +23,7 @@ pub mod ptrace;
 pub mod pulse;
 pub mod resident;
 pub mod seccomp;
+pub mod shown;
 pub mod spawn;
 pub mod spin;
 pub mod startup;

@@ -16,6 +16,7 @@ use whim_balance::{Millis, NodeId};
 use whim_journey::job::State;
 
 use crate::daemon::Daemon;
+use crate::line::probes::Patience;
 use crate::members::gossip::node_id as id;
 use crate::moves::attempt::MoveError;
 use crate::moves::candidacy;
@@ -518,6 +519,11 @@ fn fixed(
     }
     if candidate.options.class == Some(RunClass::Interactive) {
         return Some(Fixed::Interactive);
+    }
+    // Not kept as the verdicts below: 'whim run' becomes another program at any moment.
+    let (probes, programs) = (daemon.moves().probes(), daemon.moves().programs());
+    if programs.are_executed_by(probes, stat, Patience::Brief) {
+        return Some(Fixed::Told);
     }
     let stopped = matches!(stat.state, 'T' | 't');
     let is_told = candidate.held || candidate.options.pin || view.report.stays || stopped;

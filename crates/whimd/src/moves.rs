@@ -10,6 +10,7 @@ pub(crate) mod destinations;
 pub(crate) mod journeys;
 pub(crate) mod moving;
 pub(crate) mod notes;
+pub(crate) mod parts;
 pub(crate) mod room;
 pub(crate) mod stay;
 pub(crate) mod tally;
@@ -27,6 +28,7 @@ use crate::locks::lock;
 use candidates::Candidates;
 use census::Census;
 use journeys::Journeys;
+use parts::OwnPrograms;
 use under_way::UnderWay;
 
 /// This node's own processes, and what is done with them.
@@ -35,6 +37,7 @@ pub(crate) struct Moves {
     ground: Arc<Ground>,
     host: Arc<Host>,
     probes: Arc<Probes>,
+    programs: OwnPrograms,
     census: Census,
     journeys: Mutex<Journeys>,
     under_way: Mutex<UnderWay>,
@@ -51,6 +54,7 @@ impl Moves {
             journeys: Mutex::new(Journeys::load(&ground.settings().journeys())),
             under_way: Mutex::default(),
             ended: Arc::default(),
+            programs: OwnPrograms::here(ground.settings()),
             probes,
             ground,
             host,
@@ -70,6 +74,12 @@ impl Moves {
     #[must_use]
     pub(crate) fn probes(&self) -> &Arc<Probes> {
         &self.probes
+    }
+
+    /// Our own, none of which moves.
+    #[must_use]
+    pub(crate) fn programs(&self) -> &OwnPrograms {
+        &self.programs
     }
 
     #[must_use]

@@ -4,8 +4,10 @@ use std::fs;
 use std::path::Path;
 use whim_balance::candidate::{self, Facts, NotCandidate};
 
-use crate::moves::Moves;
+use crate::line::probes::Patience;
+use crate::moves::{Moves, stay};
 use whim_machine::process::Process;
+use whim_machine::processes;
 
 /// Where logind describes the sessions, each in a file.
 const SESSIONS: &str = "/run/systemd/sessions";
@@ -35,7 +37,9 @@ pub(crate) fn check(moves: &Moves, pid: i32) -> Result<(), NotCandidate> {
     // A process that has just ended belongs to nobody.
     let uid = credentials.map_or(0, |credentials| credentials.uids[0]);
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let stat = processes::stat(pid).ok();
     candidate::check(&Facts {
+        part: stat.and_then(|stat| stay::part_of_the_system(moves, &stat, Patience::Brief)),
         uid,
         uid_min: moves.ground().config().balance.uid_min,
         registered: known.is_some(),

@@ -349,6 +349,7 @@ mod tests {
             threads: 1,
             start_time: 5,
             resident_bytes: 0,
+            code: (0, 0),
         };
         (pid, stat)
     }

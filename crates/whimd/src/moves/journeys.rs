@@ -342,6 +342,13 @@ impl Journeys {
             .find(|journey| journey.is_live() && journey.about.pid == pid)
     }
 
+    /// Whether this process is the home supervisor of one of them.
+    #[must_use]
+    pub(crate) fn are_carried_by(&self, pid: i32, start_time: u64) -> bool {
+        let mut live = self.by_id.values().filter(|journey| journey.is_live());
+        live.any(|journey| journey.about.notes.supervisor == Some((pid, start_time)))
+    }
+
     #[must_use]
     pub(crate) fn live(&self) -> Vec<Journey> {
         self.by_id

@@ -58,6 +58,11 @@ fn found(
     if !moves.ground().settings().root && credentials.uids[0] != nix::unistd::geteuid().as_raw() {
         return Err(MoveError::OtherUser(pid));
     }
+    let part = process.by_pid(|_| stay::part_of_the_system(moves, &stat, Patience::Long))?;
+    if let Some(part) = part {
+        let reasons = vec![stay::of_part(part).to_owned()];
+        return Err(MoveError::Stay { pid, reasons });
+    }
     let job = process.by_pid(|pid| moves.census().job_of(pid, Patience::Long))??;
     let mut candidates = moves.candidates();
     let known = candidates

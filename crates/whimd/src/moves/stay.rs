@@ -3,17 +3,20 @@
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use whim_balance::candidate::SystemPart;
 use whim_image::stay::{self, Policy, StayReason};
+use whim_machine::processes::{self, Stat};
 use whim_monitor::plain::sentence;
 use whim_sys::yama::Scope;
 
 use crate::line::probes::{NotSeen, Patience};
 use crate::moves::Moves;
-use crate::settings::Settings;
 
 /// How long a program may take to start another one, which shares its memory until then.
 const STARTS_WITHIN: Duration = Duration::from_millis(200);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+/// The first process of a machine, or of a container.
+const FIRST: i32 = 1;
 
 /// The reasons, each a sentence; empty if the process may move.
 #[must_use]
@@ -64,7 +67,9 @@ fn find(moves: &Moves, pid: i32, patience: Patience) -> (Vec<String>, bool) {
     // The reasons contain paths, whose text is the user's.
     let found = found.iter().map(|reason| sentence(&format!("{reason}.")));
     let kept = moves.host().orders().keeps();
-    let part = part_of_the_system(settings, pid);
+    let part = processes::stat(pid).ok();
+    let part = part.and_then(|stat| part_of_the_system(moves, &stat, patience));
+    let part = part.map(of_part);
     let kept = kept.into_iter().chain(part).chain(forbidden);
     let kept = kept.map(str::to_owned);
     let reasons: Vec<String> = kept.chain(found).collect();
@@ -72,24 +77,46 @@ fn find(moves: &Moves, pid: i32, patience: Patience) -> (Vec<String>, bool) {
     (reasons, passing)
 }
 
-/// Why a process is none of those that a cluster moves, whoever asks for it.
-fn part_of_the_system(settings: &Settings, pid: i32) -> Option<&'static str> {
-    if pid == 1 {
-        return Some(
-            "It is the first process of this machine, which all others need, and which ends with no other.",
-        );
+/// What part of the system a process is; `None` for those of users.
+#[must_use]
+pub(crate) fn part_of_the_system(
+    moves: &Moves,
+    stat: &Stat,
+    patience: Patience,
+) -> Option<SystemPart> {
+    if stat.pid == FIRST {
+        return Some(SystemPart::First);
     }
-    // The name is the kernel's own word. To ask for the file itself could wait for whoever serves it.
-    let executed = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
-    let supervisors = ["whim-home", "whim-guest"].map(|name| settings.libexec.join(name));
-    let supervisors = supervisors
-        .iter()
-        .filter_map(|path| path.canonicalize().ok());
-    let daemon = std::env::current_exe().ok();
-    let mut ours = supervisors.chain(daemon);
-    ours.any(|path| path == executed).then_some(
-        "It is a daemon or a supervisor of this cluster: its memory holds keys of this node, and stays here.",
-    )
+    let ours = stat.pid == std::process::id().cast_signed()
+        || is_supervisor(moves, stat)
+        || moves
+            .programs()
+            .are_executed_by(moves.probes(), stat, patience);
+    ours.then_some(SystemPart::Ours)
+}
+
+/// Whether this daemon started it to carry a journey, or a guest.
+fn is_supervisor(moves: &Moves, stat: &Stat) -> bool {
+    let known = Some((stat.pid, stat.start_time));
+    let of_home = moves.journeys().are_carried_by(stat.pid, stat.start_time);
+    of_home || {
+        let guests = moves.host().guests();
+        let mut guests = guests.by_key.values();
+        guests.any(|guest| Some((guest.supervisor_pid, guest.supervisor_start_time)) == known)
+    }
+}
+
+/// Why a part of the system stays, whoever asks for it.
+#[must_use]
+pub(crate) fn of_part(part: SystemPart) -> &'static str {
+    match part {
+        SystemPart::First => {
+            "It is the first process of this machine, which all others need, and which ends with no other."
+        }
+        SystemPart::Ours => {
+            "It is a program of Whimbrel's own (a daemon, a supervisor, or 'whim' itself), which belongs to this node, and stays here."
+        }
+    }
 }
 
 /// Why a home supervisor may not trace a process. `declared`: it is what `whim run` became; `of_root`:
