@@ -349,9 +349,9 @@ fn drain(cluster: &Cluster) -> Result<()> {
     ensure!(refusal.contains("is being drained"), "{refusal}");
     let refusal = cluster.refused("n2", &["migrate", &own.to_string(), "n3"])?;
     ensure!(refusal.contains("its own processes stay"), "{refusal}");
-    cluster.whim("n1", &["undrain", "n2"])?;
-    knows(cluster, "n2", "state", &"up".into())?;
-    cluster.move_to(talks[0].1, "n2")?;
+    // Nobody has to wait until n1 has heard of it.
+    cluster.whim("n2", &["undrain", "n2"])?;
+    cluster.whim("n1", &["migrate", &pid, "n2"])?;
     answers(&mut talks, "again")
 }
 

@@ -414,6 +414,7 @@ pub(crate) async fn drain_node(
 /// As [`drain_node`].
 pub(crate) async fn undrain_node(moves: &Arc<Moves>, node: &str) -> Result<String, String> {
     ask(moves, node, DrainOrder::Undrain).await?;
+    moves.ground().peers().drains_no_more(node);
     Ok(format!("{node} takes guests again"))
 }
 

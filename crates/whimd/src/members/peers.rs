@@ -255,6 +255,18 @@ impl Peers {
         self.by_name.insert(name.to_string(), health);
     }
 
+    /// A node has said, since its last report, that it is not drained any more.
+    pub(crate) fn drains_no_more(&mut self, name: &str) {
+        if let Some(health) = self.by_name.get_mut(name)
+            && health.report.draining
+        {
+            health.report.draining = false;
+            // A node that is drained refuses guests for that; whether for something else too, it says when asked.
+            health.report.blocked = false;
+            health.report.stays = false;
+        }
+    }
+
     /// Notes whether a node is reached.
     pub(crate) fn stands(&mut self, name: &str, reach: Reach) {
         self.reached.insert(name.to_string(), reach);

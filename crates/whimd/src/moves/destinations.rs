@@ -2,7 +2,8 @@
 
 use crate::members::cluster::Cluster;
 use crate::members::membership;
-use crate::members::membership::Membership;
+use crate::members::membership::{ANSWER_TIMEOUT, Membership};
+use crate::members::peers::{NodeReply, NodeRequest};
 use crate::moves::Moves;
 use crate::moves::attempt::{MoveError, Target};
 use crate::moves::journeys::Journey;
@@ -66,6 +67,34 @@ pub(crate) fn check(moves: &Moves, target: &Target, node: &str) -> Result<(), Mo
             Err(MoveError::OtherClass { node, what })
         }
         (NodeState::Up | NodeState::Suspect, None) => Ok(()),
+    }
+}
+
+/// As [`check`]. A node that is said to be drained is asked itself: what it told last may be a second old, and
+/// whoever has just lifted the order may move something there at once.
+///
+/// # Errors
+/// Why not.
+pub(crate) async fn check_anew(
+    moves: &Moves,
+    target: &Target,
+    node: &str,
+) -> Result<(), MoveError> {
+    let drained = match check(moves, target, node) {
+        Err(drained @ MoveError::Draining { .. }) => drained,
+        checked => return checked,
+    };
+    let request = NodeRequest::Drain {
+        on: true,
+        told_before: true,
+    };
+    let cluster = moves.ground().cluster();
+    match cluster.call(node, &request, ANSWER_TIMEOUT).await {
+        Ok(NodeReply::Drain { lifted: true, .. }) => {
+            moves.ground().peers().drains_no_more(node);
+            check(moves, target, node)
+        }
+        _ => Err(drained),
     }
 }
 

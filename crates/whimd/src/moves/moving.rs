@@ -19,7 +19,7 @@ use crate::moves::attempt::{Answers, Attempt, HOME, MoveError, Target, count_ref
 use crate::moves::candidate::{Candidate, Declaration};
 use crate::moves::census::Census;
 use crate::moves::departing::{new_journey, start_home};
-use crate::moves::destinations::{best, best_labelled, check, least_loaded};
+use crate::moves::destinations::{best, best_labelled, check_anew, least_loaded};
 use crate::moves::journeys::{About, Journey, Notes};
 use crate::moves::notes::write_about;
 use crate::moves::room::{admit, release};
@@ -211,7 +211,8 @@ async fn send(
         None => Ok(to.to_string()),
     };
     let node = node.inspect_err(refused)?;
-    check(moves, &found, &node).inspect_err(refused)?;
+    let checked = check_anew(moves, &found, &node).await;
+    checked.inspect_err(refused)?;
     let attempt = Attempt::begin(moves, pid, (cause, &node), heard_by).inspect_err(refused)?;
     if let Some(candidate) = moves.candidates().get_mut(pid) {
         candidate.found_to_stay = None;
