@@ -75,6 +75,26 @@ pub fn make_private_directory(path: &Path) -> Result<(), FileError> {
 /// [`FileError::DiskFull`] is told apart, since that is what an operator meets. Also if the file is
 /// longer than we would read. The old file stays.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    replace(path, bytes, Lasting::BeyondPower)
+}
+
+/// As [`write_atomically`], but no disk is waited for: what is of use in this boot alone is as whole as that after
+/// a crash of the program, and need not be after a loss of power.
+///
+/// # Errors
+/// As [`write_atomically`].
+pub fn write_for_this_boot(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    replace(path, bytes, Lasting::ThisBoot)
+}
+
+/// What a file has to outlast.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lasting {
+    ThisBoot,
+    BeyondPower,
+}
+
+fn replace(path: &Path, bytes: &[u8], lasting: Lasting) -> Result<(), FileError> {
     if bytes.len() as u64 > FILE_MAX {
         return Err(FileError::WouldBeTooLong {
             path: path.to_path_buf(),
@@ -82,9 +102,17 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
         });
     }
     let temporary = path.with_extension("new");
-    let written = write_new(&temporary, bytes, true)
+    let removed = match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    };
+    let written = removed
+        .and_then(|()| write_new(&temporary, bytes, lasting))
         .and_then(|()| fs::rename(&temporary, path))
-        .and_then(|()| sync_directory_of(path));
+        .and_then(|()| match lasting {
+            Lasting::ThisBoot => Ok(()),
+            Lasting::BeyondPower => sync_directory_of(path),
+        });
     written.map_err(|e| {
         // Best effort: a left-over is overwritten by the next attempt.
         let _ = fs::remove_file(&temporary);
@@ -97,7 +125,7 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
 /// # Errors
 /// [`FileError::Exists`]; a full disk leaves no partial file.
 pub fn write_once(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
-    write_new(path, bytes, false).map_err(|e| {
+    write_new(path, bytes, Lasting::BeyondPower).map_err(|e| {
         if e.kind() != io::ErrorKind::AlreadyExists {
             let _ = fs::remove_file(path);
         }
@@ -106,13 +134,7 @@ pub fn write_once(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     sync_directory_of(path).map_err(|e| failed("sync the directory of", path, e))
 }
 
-fn write_new(path: &Path, bytes: &[u8], replace: bool) -> io::Result<()> {
-    if replace {
-        match fs::remove_file(path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
-    }
+fn write_new(path: &Path, bytes: &[u8], lasting: Lasting) -> io::Result<()> {
     // create_new never follows a link that somebody put in the way.
     let mut file = OpenOptions::new()
         .write(true)
@@ -120,7 +142,10 @@ fn write_new(path: &Path, bytes: &[u8], replace: bool) -> io::Result<()> {
         .mode(0o600)
         .open(path)?;
     file.write_all(bytes)?;
-    file.sync_all()
+    match lasting {
+        Lasting::ThisBoot => Ok(()),
+        Lasting::BeyondPower => file.sync_all(),
+    }
 }
 
 fn sync_directory_of(path: &Path) -> io::Result<()> {
@@ -192,7 +217,7 @@ mod tests {
         assert_eq!(fs::metadata(&inner).expect("there").mode() & 0o777, 0o700);
         let path = inner.join("x.json");
         write_atomically(&path, b"one").expect("written");
-        write_atomically(&path, b"two").expect("written");
+        write_for_this_boot(&path, b"two").expect("written");
         assert_eq!(read_secret(&path).expect("read"), b"two");
         assert_eq!(fs::metadata(&path).expect("there").mode() & 0o777, 0o600);
         assert!(matches!(

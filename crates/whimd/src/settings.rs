@@ -90,6 +90,14 @@ impl Settings {
         }
     }
 
+    /// As [`Self::save`], for what is of use in this boot alone: no disk is waited for.
+    pub(crate) fn save_for_this_boot(&self, name: &str, bytes: &[u8]) {
+        let written = whim_secret::files::write_for_this_boot(&self.state.join(name), bytes);
+        if let Err(error) = written {
+            tracing::warn!(%error, "state was not saved");
+        }
+    }
+
     /// As [`Self::save`], for what somebody has to hear of.
     ///
     /// # Errors

@@ -52,8 +52,11 @@ impl Census {
     }
 
     /// Writes the candidates down for the next daemon. A failure is logged: nobody else needs the file.
+    ///
+    /// They end with this boot, and each `whim run` waits until they are written: the disk is not waited for.
     pub(crate) fn save(&self, candidates: &Candidates) {
-        self.ground.settings().save(FILE, &candidates.to_json());
+        let settings = self.ground.settings();
+        settings.save_for_this_boot(FILE, &candidates.to_json());
     }
 
     /// The batch job to whose nodes a process is bound.
