@@ -281,7 +281,7 @@ impl Guest {
 
     fn true_signals(&self, raw: Vec<[u8; 128]>) -> Vec<QueuedSignal> {
         let signal = |info: [u8; 128]| {
-            let info = self.tickets.look_up(&info);
+            let info = self.tickets.moving(&info);
             let number = i32::from_ne_bytes([info[0], info[1], info[2], info[3]]);
             let signal = u8::try_from(number).ok()?;
             let info = info.to_vec();

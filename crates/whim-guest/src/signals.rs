@@ -423,17 +423,17 @@ impl Guest {
         }
         let stopped = self.take_out(host_tid)?;
         let queued = || stopped.queued_signals(!to_thread);
-        let counted = self.tickets.counts(info, queued)?;
+        let admitted = self.tickets.admit(info, queued)?;
         if stopped.stop() != Stop::Interrupt {
             self.set_trace(host_tid, Trace::Stopped(stopped));
             self.resume()?;
-            if counted {
+            let Some(info) = admitted else {
                 return Ok(());
-            }
-            return self.queue(Some(host_tid), None, signal, *info);
+            };
+            return self.queue(Some(host_tid), None, signal, info);
         }
         let before = stopped.registers()?;
-        let signal = (!counted).then_some((to_thread, signal, info));
+        let signal = admitted.as_ref().map(|info| (to_thread, signal, info));
         let stopped = self.inject_at_stop(stopped, signal)?;
         let after = if asks {
             asking(&before)
@@ -456,23 +456,25 @@ impl Guest {
         let Some(thread) = self.threads.get_mut(&host_tid) else {
             return Ok(());
         };
+        let mut info = *info;
         if let Trace::Stopped(stopped) = &thread.trace {
             let queued = || stopped.queued_signals(!to_thread);
-            if self.tickets.counts(info, queued)? {
+            let Some(admitted) = self.tickets.admit(&info, queued)? else {
                 return Ok(());
-            }
+            };
+            info = admitted;
         }
         let is_held =
             matches!(&thread.trace, Trace::Stopped(stopped) if stopped.stop() == Stop::Interrupt);
         if !is_held || thread.waiting.is_some() {
-            return self.queue(Some(host_tid), None, signal, *info);
+            return self.queue(Some(host_tid), None, signal, info);
         }
         let trace = std::mem::replace(&mut thread.trace, Trace::Interrupted);
         let Trace::Stopped(stopped) = trace else {
             return Ok(());
         };
         let before = stopped.registers()?;
-        let stopped = self.inject_at_stop(stopped, Some((to_thread, signal, info)))?;
+        let stopped = self.inject_at_stop(stopped, Some((to_thread, signal, &info)))?;
         stopped.set_registers(&without_stop(&before))?;
         self.set_trace(host_tid, Trace::Stopped(stopped));
         Ok(())

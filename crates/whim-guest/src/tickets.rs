@@ -29,6 +29,12 @@ pub(crate) fn word(info: &[u8], at: usize) -> i32 {
     bytes.map_or(0, i32::from_ne_bytes)
 }
 
+/// Adds to the overruns of a timer's signal.
+fn overrun(info: &mut RawSigInfo, more: i32) {
+    let sum = word(info, 20).saturating_add(more);
+    info[20..24].copy_from_slice(&sum.to_ne_bytes());
+}
+
 impl Tickets {
     pub(crate) fn issue(&mut self, signal: i32, info: RawSigInfo) -> RawSigInfo {
         self.next = self.next.wrapping_add(1);
@@ -66,25 +72,25 @@ impl Tickets {
         if word(&info, 8) == SI_TIMER
             && let Some(more) = self.overruns.remove(&word(&info, 16))
         {
-            let sum = word(&info, 20).saturating_add(more);
-            info[20..24].copy_from_slice(&sum.to_ne_bytes());
+            overrun(&mut info, more);
         }
         info
     }
 
-    /// Whether this signal is counted instead of queued. A timer sends no second signal while its
-    /// first one waits; the kernel counts the others. `queued`: the signals that wait where this
-    /// one would go, which are thousands sometimes, and are read for a timer's signal alone.
+    /// What is to be queued for this signal: nothing if it is counted instead. A timer sends no
+    /// second signal while its first one waits; the kernel counts the others. `queued`: the signals
+    /// that wait where this one would go, which are thousands sometimes, and are read for a timer's
+    /// signal alone.
     ///
     /// # Errors
     /// Those of `queued`.
-    pub(crate) fn counts<E>(
+    pub(crate) fn admit<E>(
         &mut self,
         info: &RawSigInfo,
         queued: impl FnOnce() -> Result<Vec<RawSigInfo>, E>,
-    ) -> Result<bool, E> {
+    ) -> Result<Option<RawSigInfo>, E> {
         if word(info, 8) != SI_TIMER {
-            return Ok(false);
+            return Ok(Some(*info));
         }
         let timer = word(info, 16);
         let waits = queued()?.iter().any(|other| {
@@ -95,8 +101,25 @@ impl Tickets {
         if waits {
             let more = word(info, 20).saturating_add(1);
             self.overruns.insert(timer, count.saturating_add(more));
+            return Ok(None);
         }
-        Ok(waits)
+        // The signal before this one has left the queue, and nobody may have asked yet for what was
+        // counted meanwhile: its stop is not handled, or it has been received without a handler.
+        let mut next = *info;
+        overrun(&mut next, count);
+        Ok(Some(next))
+    }
+
+    /// The true siginfo of a queued signal that moves elsewhere, with all that was counted here.
+    #[must_use]
+    pub(crate) fn moving(&self, info: &RawSigInfo) -> RawSigInfo {
+        let mut info = self.look_up(info);
+        if word(&info, 8) == SI_TIMER
+            && let Some(more) = self.overruns.get(&word(&info, 16))
+        {
+            overrun(&mut info, *more);
+        }
+        info
     }
 
     /// The true siginfo of a signal that stays queued.
@@ -125,11 +148,23 @@ mod tests {
     use super::*;
     use std::convert::Infallible;
 
-    fn counts(tickets: &mut Tickets, info: &RawSigInfo, queued: &[RawSigInfo]) -> bool {
+    fn admitted(
+        tickets: &mut Tickets,
+        info: &RawSigInfo,
+        queued: &[RawSigInfo],
+    ) -> Option<RawSigInfo> {
         let queued = || Ok::<_, Infallible>(queued.to_vec());
         tickets
-            .counts(info, queued)
+            .admit(info, queued)
             .unwrap_or_else(|never| match never {})
+    }
+
+    fn timers(timer: i32, overrun: i32) -> RawSigInfo {
+        let mut info = [0; 128];
+        info[8..12].copy_from_slice(&SI_TIMER.to_ne_bytes());
+        info[16..20].copy_from_slice(&timer.to_ne_bytes());
+        info[20..24].copy_from_slice(&overrun.to_ne_bytes());
+        info
     }
 
     #[test]
@@ -170,23 +205,26 @@ mod tests {
     #[test]
     fn a_timer_counts_what_it_does_not_send() {
         let mut tickets = Tickets::default();
-        let signal = |timer: i32, overrun: i32| {
-            let mut info = [0; 128];
-            info[8..12].copy_from_slice(&SI_TIMER.to_ne_bytes());
-            info[16..20].copy_from_slice(&timer.to_ne_bytes());
-            info[20..24].copy_from_slice(&overrun.to_ne_bytes());
-            info
-        };
-        let first = signal(3, 0);
-        assert!(!counts(&mut tickets, &first, &[signal(4, 0)]));
-        assert!(counts(&mut tickets, &signal(3, 0), &[first]));
-        assert!(counts(&mut tickets, &signal(3, 2), &[first]));
+        let first = timers(3, 0);
+        let waiting = [first];
+        assert_eq!(admitted(&mut tickets, &first, &[timers(4, 0)]), Some(first));
+        assert_eq!(admitted(&mut tickets, &timers(3, 0), &waiting), None);
+        assert_eq!(admitted(&mut tickets, &timers(3, 2), &waiting), None);
+        assert_eq!(tickets.moving(&first), timers(3, 4), "elsewhere, too");
         assert_eq!(word(&tickets.redeem(&first), 20), 4);
         assert_eq!(word(&tickets.redeem(&first), 20), 0);
-        assert!(counts(&mut tickets, &signal(3, 0), &[first]));
-        // The first signal has been received without a handler.
-        assert!(!counts(&mut tickets, &signal(3, 0), &[]));
-        assert_eq!(word(&tickets.redeem(&first), 20), 0);
+    }
+
+    #[test]
+    fn overruns_go_with_the_next_signal_if_theirs_has_left_the_queue() {
+        let mut tickets = Tickets::default();
+        let first = timers(3, 0);
+        assert_eq!(admitted(&mut tickets, &timers(3, 20), &[first]), None);
+        let next = admitted(&mut tickets, &timers(3, 1), &[]);
+        assert_eq!(next, Some(timers(3, 22)));
+        // They are told once, whichever of the two is delivered first.
+        assert_eq!(tickets.redeem(&first), first);
+        assert_eq!(tickets.redeem(&timers(3, 22)), timers(3, 22));
     }
 
     #[test]

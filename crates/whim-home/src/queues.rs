@@ -34,6 +34,20 @@ fn number(info: &RawSigInfo) -> [u8; 4] {
     [info[0], info[1], info[2], info[3]]
 }
 
+/// Whether this is the signal that has waited as `queued`. The kernel counts a timer's overruns when the signal
+/// leaves the queue, and has marks of its own in it meanwhile: such a signal is known by its timer, of which
+/// never two wait.
+fn is_same(queued: &RawSigInfo, delivered: &RawSigInfo) -> bool {
+    let word = |info: &RawSigInfo, at: usize| {
+        i32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]])
+    };
+    let timer = |info| (word(info, 8) == libc::SI_TIMER).then(|| word(info, 16));
+    match (timer(queued), timer(delivered)) {
+        (Some(one), Some(other)) => one == other && number(queued) == number(delivered),
+        _ => queued == delivered,
+    }
+}
+
 fn by_number(all: Vec<RawSigInfo>) -> ByNumber {
     let mut found = ByNumber::new();
     for info in all {
@@ -63,7 +77,7 @@ impl Queues {
         // Trap: queues-of-signals
         let own = self.own.get_mut(held.slot);
         if let Some(queue) = own.and_then(|own| own.get_mut(&number))
-            && let Some(at) = queue.iter().position(|info| *info == held.info)
+            && let Some(at) = queue.iter().position(|info| is_same(info, &held.info))
         {
             queue.remove(at);
             return vec![Arrived { held, own: true }];
@@ -71,8 +85,8 @@ impl Queues {
         let Some(queue) = self.shared.get_mut(&number) else {
             return vec![Arrived { held, own: false }];
         };
-        if queue.front() != Some(&held.info) {
-            if queue.contains(&held.info) {
+        if !queue.front().is_some_and(|info| is_same(info, &held.info)) {
+            if queue.iter().any(|info| is_same(info, &held.info)) {
                 self.early.push(held);
                 return Vec::new();
             }
@@ -86,7 +100,7 @@ impl Queues {
             // The next one of this number may have been delivered already.
             next = queue.front().and_then(|first| {
                 let mut early = self.early.iter();
-                let at = early.position(|held| held.info == *first)?;
+                let at = early.position(|held| is_same(first, &held.info))?;
                 Some(self.early.remove(at))
             });
         }
@@ -132,6 +146,30 @@ mod tests {
         assert_eq!(delivered(&mut queues, 0, 34, 1), all);
         // One that comes later waits for nothing.
         assert_eq!(delivered(&mut queues, 0, 34, 3), [(34, 3, false)]);
+    }
+
+    #[test]
+    fn a_timer_s_signal_is_known_again_whatever_the_kernel_has_counted_meanwhile() {
+        let timer = |number: u8, overruns: u8, mark: u8| {
+            let mut info = info(34, 0);
+            info[8..12].copy_from_slice(&libc::SI_TIMER.to_ne_bytes());
+            (info[16], info[20], info[32]) = (number, overruns, mark);
+            info
+        };
+        let shared = vec![timer(5, 0, 9), timer(6, 0, 9), info(34, 2)];
+        let mut queues = Queues::new(Vec::new(), shared);
+        assert_eq!(delivered(&mut queues, 1, 34, 2), []);
+        let mut told = |slot, info| {
+            let signal = 34;
+            let held = HeldSignal { slot, signal, info };
+            let told = queues.arrived(held).into_iter();
+            told.map(|told| told.held.info).collect::<Vec<_>>()
+        };
+        assert!(told(1, timer(6, 3, 0)).is_empty());
+        // It is told as it was delivered.
+        let all = [timer(5, 7, 0), timer(6, 3, 0), info(34, 2)];
+        assert_eq!(told(0, timer(5, 7, 0)), all);
+        assert_eq!(told(0, timer(5, 1, 0)), [timer(5, 1, 0)]);
     }
 
     #[test]
