@@ -116,6 +116,11 @@ fn as_documented(cluster: &Cluster) -> Result<()> {
     }
     let status = cluster.lab(&["status", "--json"])?;
     check_lines("whim lab status", &status, table("whim lab status")?)?;
+    let list = process::succeed(
+        Command::new(cluster.whim_path()).args(["lab", "list", "--json"]),
+        PATIENCE,
+    )?;
+    check_lines("whim lab list", &list, table("whim lab list")?)?;
     talk.go()?;
     talk.succeed()
 }

@@ -42,6 +42,7 @@ mod json;
 mod kept;
 mod kernels;
 mod kinds;
+mod labs;
 mod leaks;
 mod line;
 mod losses;
@@ -110,6 +111,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(identity::cases());
     cases.extend(jobs::cases());
     cases.extend(json::cases());
+    cases.extend(labs::cases());
     cases.extend(page::cases());
     cases.extend(places::cases());
     cases.extend(browser::cases());

@@ -22,6 +22,15 @@ pub enum ControlError {
     )]
     Unreachable { path: PathBuf, source: io::Error },
     #[error(
+        "The daemon of node {node} of lab '{lab}' does not answer at {path} ({source}): on the machine itself, 'whim lab start --name {lab} --daemon {node}' starts it again, and 'whim lab status --name {lab} --json' says where its log is"
+    )]
+    EndedInLab {
+        path: PathBuf,
+        source: io::Error,
+        lab: String,
+        node: String,
+    },
+    #[error(
         "What answers at {path} is not a daemon of yours or root's (it is of uid {uid}): it is told nothing"
     )]
     Foreign { path: PathBuf, uid: u32 },

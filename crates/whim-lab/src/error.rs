@@ -31,13 +31,17 @@ pub enum LabError {
         count: usize,
     },
     /// A verb that needs a running node met one that is not.
-    #[error("Node {node} of lab '{lab}' is off; switch it on with `whim lab start {node}`")]
+    #[error(
+        "Node {node} of lab '{lab}' is off; switch it on with `whim lab start --name {lab} {node}`"
+    )]
     NodeOff { lab: String, node: String },
     /// `start` of a node that runs.
     #[error("Node {node} of lab '{lab}' is on already")]
     NodeOn { lab: String, node: String },
     /// A verb that needs the node's processes met a paused node.
-    #[error("Node {node} of lab '{lab}' is paused; let it go on with `whim lab resume {node}`")]
+    #[error(
+        "Node {node} of lab '{lab}' is paused; let it go on with `whim lab resume --name {lab} {node}`"
+    )]
     NodePaused { lab: String, node: String },
     /// A link from a node to itself.
     #[error("A link needs two different nodes, not {0} twice")]
@@ -61,9 +65,13 @@ pub enum LabError {
     /// The state file does not hold what this version writes.
     #[error(
         "The lab's state file {path} is damaged or of another version ({why}); \
-         end the lab with `whim lab down`", path = .path.display()
+         end the lab with `whim lab down --name {lab}`", path = .path.display()
     )]
-    State { path: PathBuf, why: String },
+    State {
+        lab: String,
+        path: PathBuf,
+        why: String,
+    },
     /// The directory of labs belongs to somebody else.
     #[error("The directory {path} belongs to user {owner}, not to you; remove it, or set XDG_RUNTIME_DIR", path = .path.display())]
     ForeignDirectory { path: PathBuf, owner: u32 },

@@ -430,7 +430,10 @@ impl Work {
             .filter(|s| s.is_alive())
             .ok_or_else(|| LabError::Network {
                 lab: self.layout.name().to_owned(),
-                why: "its switch process is gone; end the lab with `whim lab down`".to_owned(),
+                why: format!(
+                    "its switch process is gone; end the lab with `whim lab down --name {}`",
+                    self.layout.name()
+                ),
             })
     }
 

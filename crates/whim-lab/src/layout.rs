@@ -17,11 +17,36 @@ use crate::options::check_name;
 const LOCK_LIMIT: Duration = Duration::from_secs(60);
 const LOCK_RETRY: Duration = Duration::from_millis(20);
 
+/// The directory of root's labs.
+const OF_ROOT: &str = "/run/whim-lab";
+/// Where directories of users' labs are; each is called `whim-lab`, or in /tmp `whim-lab-UID`.
+const RUNTIME: &str = "/run/user";
+const TEMPORARY: &str = "/tmp";
+
+/// The directories of labs that there may be on this machine, whoever's they are.
+pub(crate) fn directories_of_all() -> Vec<PathBuf> {
+    let entries = |path: &str| std::fs::read_dir(path).into_iter().flatten().flatten();
+    let mut found = vec![labs_directory(), PathBuf::from(OF_ROOT)];
+    found.extend(entries(RUNTIME).map(|entry| entry.path().join("whim-lab")));
+    let temporary = entries(TEMPORARY).filter(|entry| {
+        let name = entry.file_name();
+        let uid = name
+            .to_str()
+            .and_then(|name| name.strip_prefix("whim-lab-"));
+        let uid = uid.and_then(|uid| uid.parse().ok()).map(Uid::from_raw);
+        uid.is_some_and(|uid| owned_by(&entry.path(), uid))
+    });
+    found.extend(temporary.map(|entry| entry.path()));
+    found.sort();
+    found.dedup();
+    found
+}
+
 /// The directory of this user's labs.
 pub(crate) fn labs_directory() -> PathBuf {
     let user = geteuid();
     if user.is_root() {
-        return PathBuf::from("/run/whim-lab");
+        return PathBuf::from(OF_ROOT);
     }
     match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
         Some(runtime) if runtime.is_absolute() && owned_by(&runtime, user) => {
@@ -67,6 +92,15 @@ impl Layout {
         check_name(name)?;
         Ok(Layout {
             labs: labs_directory(),
+            name: name.to_owned(),
+        })
+    }
+
+    /// A lab of this name among those of `labs`.
+    pub(crate) fn below(labs: &Path, name: &str) -> Result<Layout, LabError> {
+        check_name(name)?;
+        Ok(Layout {
+            labs: labs.to_owned(),
             name: name.to_owned(),
         })
     }

@@ -22,6 +22,7 @@ mod enter;
 mod error;
 mod lab;
 mod layout;
+mod listing;
 mod mounts;
 mod network;
 pub mod node;
@@ -36,5 +37,6 @@ mod wire_role;
 
 pub use error::LabError;
 pub use lab::Lab;
+pub use listing::{ListedLab, list_all};
 pub use options::{Bootstrap, LinkSettings, Options, Place, Step};
 pub use status::{DaemonStatus, LabStatus, LinkStatus, NodeState, NodeStatus, WireCounters};

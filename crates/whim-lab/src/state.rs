@@ -2,8 +2,11 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
+use std::time::UNIX_EPOCH;
 
+use nix::fcntl::OFlag;
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::CgroupSet;
@@ -29,6 +32,9 @@ pub(crate) enum Stage {
 pub(crate) struct State {
     pub(crate) version: u32,
     pub(crate) stage: Stage,
+    /// When `up` began, in milliseconds since 1970; 0 in a lab of an older version.
+    #[serde(default)]
+    pub(crate) since_ms: u64,
     pub(crate) options: Options,
     pub(crate) helper: PathBuf,
     /// Made by a plain user: the lab has a user namespace of its own.
@@ -97,6 +103,7 @@ impl State {
         State {
             version: VERSION,
             stage: Stage::Starting,
+            since_ms: now_ms(),
             options,
             helper,
             rootless,
@@ -112,7 +119,12 @@ impl State {
     /// The state of the lab, or `None` when it has left none.
     pub(crate) fn load(layout: &Layout) -> Result<Option<State>, LabError> {
         let path = layout.state_file();
-        let file = match File::open(&path) {
+        // Where labs of others are listed, what has the file's name may be a pipe that nobody writes.
+        let opened = File::options()
+            .read(true)
+            .custom_flags(OFlag::O_NONBLOCK.bits())
+            .open(&path);
+        let file = match opened {
             Ok(file) => file,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(LabError::file("open", &path)(e)),
@@ -122,6 +134,7 @@ impl State {
             .read_to_string(&mut text)
             .map_err(LabError::file("read", &path))?;
         let damaged = |why: String| LabError::State {
+            lab: layout.name().to_owned(),
             path: path.clone(),
             why,
         };
@@ -137,6 +150,7 @@ impl State {
         let path = layout.state_file();
         let next = path.with_extension("json.next");
         let text = serde_json::to_vec(self).map_err(|e| LabError::State {
+            lab: layout.name().to_owned(),
             path: path.clone(),
             why: e.to_string(),
         })?;
@@ -188,6 +202,11 @@ impl State {
                 node: name.to_owned(),
             })
     }
+}
+
+fn now_ms() -> u64 {
+    let since = UNIX_EPOCH.elapsed().unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The IPv4 address of a node.

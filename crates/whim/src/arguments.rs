@@ -473,6 +473,20 @@ pub(crate) enum Lab {
         #[arg(long)]
         json: bool,
     },
+    /// List the labs of this machine
+    List {
+        /// One JSON object per line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print a link to a node's page for a browser of this machine, and lead the browser there until this
+    /// command is ended
+    Web {
+        #[command(flatten)]
+        lab: LabName,
+        #[arg(default_value = "n1")]
+        node: String,
+    },
     /// End the lab and remove all of it
     Down {
         #[command(flatten)]

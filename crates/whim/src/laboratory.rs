@@ -6,9 +6,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use thiserror::Error;
 use whim_lab::options::{OptionsError, parse_bytes, parse_delay_us, parse_rate_bits, parse_share};
-use whim_lab::{Bootstrap, Lab, LabError, LabStatus, LinkSettings, Options, Place, Step};
+use whim_lab::{
+    Bootstrap, Lab, LabError, LabStatus, LinkSettings, ListedLab, NodeState, NodeStatus, Options,
+    Place, Step,
+};
 
 use crate::arguments::{Lab as Verb, LabUp, LinkOptions};
+use crate::lab_page::{self, LabPageError};
 use crate::output;
 use crate::recording::{self, RecordingError};
 use crate::run::FAILED;
@@ -22,6 +26,8 @@ pub(crate) enum LaboratoryError {
     Lab(#[from] LabError),
     #[error(transparent)]
     Options(#[from] OptionsError),
+    #[error(transparent)]
+    Page(#[from] LabPageError),
     #[error(transparent)]
     Recording(#[from] RecordingError),
     #[error("This program does not know where it lies ({0})")]
@@ -73,6 +79,8 @@ pub(crate) fn perform(verb: Verb) -> Result<ExitCode, LaboratoryError> {
             output::line(&told.to_string());
         }
         Verb::Status { lab, json } => status(&Lab::status_of(&lab.name)?, json),
+        Verb::List { json } => list(&whim_lab::list_all(), json),
+        Verb::Web { lab, node } => lab_page::serve(&Lab::open(&lab.name)?, &node)?,
         Verb::Down { lab } => Lab::down(&lab.name)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -242,4 +250,59 @@ fn status(status: &LabStatus, json: bool) {
     for warning in &status.warnings {
         output::line(warning);
     }
+    for hint in status
+        .nodes
+        .iter()
+        .filter_map(|node| hint(&status.name, node))
+    {
+        output::line(&hint);
+    }
+}
+
+/// What to do about a node that does nothing: one that is off, and one whose daemon has ended, are not the same.
+fn hint(lab: &str, node: &NodeStatus) -> Option<String> {
+    let name = &node.name;
+    match (node.state, &node.daemon) {
+        (NodeState::Off, _) => Some(format!(
+            "{name} is off: 'whim lab start --name {lab} {name}' switches it on"
+        )),
+        (NodeState::Dead, _) => Some(format!(
+            "{name} has ended without having been switched off: 'whim lab start --name {lab} {name}' switches it on"
+        )),
+        (NodeState::Paused, _) => Some(format!(
+            "{name} is paused: 'whim lab resume --name {lab} {name}' lets it go on"
+        )),
+        (NodeState::Up, Some(daemon)) if !daemon.running => Some(format!(
+            "{name} is on, but its daemon has ended: 'whim lab start --name {lab} --daemon {name}' starts it \
+             again; its log is {}",
+            node.log.display()
+        )),
+        (NodeState::Up, _) => None,
+    }
+}
+
+fn list(labs: &[ListedLab], json: bool) {
+    if json {
+        labs.iter().for_each(output::json);
+        return;
+    }
+    if labs.is_empty() {
+        output::line("There is no lab on this machine: 'whim lab up' makes one");
+        return;
+    }
+    let rows: Vec<Vec<String>> = labs
+        .iter()
+        .map(|lab| {
+            let uid = nix::unistd::Uid::from_raw(lab.owner_uid);
+            let user = nix::unistd::User::from_uid(uid).ok().flatten();
+            vec![
+                lab.name.clone(),
+                format!("{} of {} on", lab.nodes_on, lab.nodes),
+                user.map_or_else(|| uid.to_string(), |user| user.name),
+                lab.since_ms.map_or("-".into(), output::moment),
+                if lab.complete { "up" } else { "incomplete" }.into(),
+            ]
+        })
+        .collect();
+    output::table(&["LAB", "NODES", "OWNER", "SINCE", "STATE"], &[], &rows);
 }

@@ -17,6 +17,7 @@ mod check;
 mod doctor;
 mod generated;
 mod history;
+mod lab_page;
 mod laboratory;
 mod monitor;
 mod moves;
@@ -40,9 +41,13 @@ const WRONG_USE: u8 = 2;
 
 fn main() -> ExitCode {
     let mut words = std::env::args_os();
-    if words.nth(1).is_some_and(|word| word == "lab-node") {
+    match words.nth(1) {
         // A helper of a lab: it forks, so nothing may have been started before.
-        return whim_lab::node::main(std::env::args_os().skip(1));
+        Some(word) if word == "lab-node" => {
+            return whim_lab::node::main(std::env::args_os().skip(1));
+        }
+        Some(word) if word == lab_page::RELAY => return lab_page::relay(words.next()),
+        _ => {}
     }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
@@ -163,8 +168,24 @@ fn connect(socket: Option<&Path>, wait: Duration) -> Result<Client, ControlError
     loop {
         match attempt() {
             Err(_) if Instant::now() < deadline => std::thread::sleep(RETRY),
-            result => return result,
+            result => return result.map_err(in_lab),
         }
+    }
+}
+
+/// In a node of a lab no service manager starts daemons, but the lab does.
+fn in_lab(error: ControlError) -> ControlError {
+    let named = |variable| std::env::var(variable).ok();
+    match (error, named("WHIM_LAB"), named("WHIM_NODE")) {
+        (ControlError::Unreachable { path, source }, Some(lab), Some(node)) => {
+            ControlError::EndedInLab {
+                path,
+                source,
+                lab,
+                node,
+            }
+        }
+        (error, ..) => error,
     }
 }
 

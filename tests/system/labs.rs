@@ -1,0 +1,111 @@
+//! The lab as somebody meets it who tries it out: it says what there is, and what to do next.
+
+use std::fs::{self, File};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use whim_system_tests::process::{self, Running, eventually};
+use whim_system_tests::{Case, Cluster, Context, Result, ensure};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Opens a link as a browser does, and shows what is said to the cookie that it gets.
+const BROWSER: &str = "
+import http.client, sys, urllib.parse
+link = urllib.parse.urlsplit(sys.argv[1])
+page = http.client.HTTPConnection(link.hostname, link.port, timeout=30)
+page.request('GET', link.path + '?' + link.query)
+answer = page.getresponse()
+answer.read()
+cookie = answer.headers['Set-Cookie'].split(';')[0]
+page.request('GET', '/', headers={'Cookie': cookie})
+print(page.getresponse().read().decode())
+";
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case::in_lab("labs::say_what_there_is", 2, say_what_there_is),
+        Case::in_lab("labs::page_on_the_machine", 1, page_on_the_machine),
+    ]
+}
+
+fn lab_name(cluster: &Cluster) -> Result<String> {
+    let status: Value = serde_json::from_str(&cluster.lab(&["status", "--json"])?)?;
+    let name = status["name"].as_str().context("A lab has a name")?;
+    Ok(name.to_owned())
+}
+
+fn listed(cluster: &Cluster, name: &str) -> Result<Value> {
+    let mut list = Command::new(cluster.whim_path());
+    let text = process::succeed(list.args(["lab", "list", "--json"]), PATIENCE)?;
+    let mut rows = text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let row = rows.find(|row| row["name"] == name);
+    row.with_context(|| format!("{name} is not in {text}"))
+}
+
+fn say_what_there_is(cluster: &Cluster) -> Result<()> {
+    let name = lab_name(cluster)?;
+    let row = listed(cluster, &name)?;
+    ensure!(
+        row["nodes"] == 2
+            && row["nodes_on"] == 2
+            && row["owner_uid"] == 0
+            && row["since_ms"].is_number(),
+        "{row}"
+    );
+    let pid = cluster.daemon_pid("n2")?;
+    cluster.run("n2", &["kill", "-KILL", &pid])?;
+    let start = format!("whim lab start --name {name}");
+    eventually(
+        PATIENCE,
+        "the status says that the daemon has ended",
+        || {
+            let status = cluster.lab(&["status"])?;
+            let hint = format!("n2 is on, but its daemon has ended: '{start} --daemon n2'");
+            Ok(status.contains(&hint).then_some(()))
+        },
+    )?;
+    let refused = cluster.refused("n2", &["ps"])?;
+    ensure!(
+        refused.contains(&format!("{start} --daemon n2")),
+        "{refused}"
+    );
+    cluster.lab(&["kill", "n2"])?;
+    let status = cluster.lab(&["status"])?;
+    ensure!(
+        status.contains(&format!("n2 is off: '{start} n2'")),
+        "{status}"
+    );
+    let refused = process::output(&mut cluster.command("n2", &["true"]), PATIENCE)?;
+    let refused = String::from_utf8_lossy(&refused.stderr).into_owned();
+    ensure!(refused.contains(&format!("{start} n2")), "{refused}");
+    let row = listed(cluster, &name)?;
+    ensure!(row["nodes_on"] == 1, "{row}");
+    Ok(())
+}
+
+/// In a network of its own, where the port is free whatever else this machine does.
+fn page_on_the_machine(cluster: &Cluster) -> Result<()> {
+    let told = cluster.directory().join("link");
+    let mut web = Command::new("unshare");
+    web.args(["-n", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"]);
+    web.arg(cluster.whim_path());
+    web.args(["lab", "web", "--name", &lab_name(cluster)?, "n1"]);
+    let web = Running::spawn(web.stdout(File::create(&told)?))?;
+    let link = eventually(PATIENCE, "there is a link", || {
+        let text = fs::read_to_string(&told)?;
+        Ok(text.ends_with('\n').then(|| text.trim().to_owned()))
+    })?;
+    let mut browser = Command::new("nsenter");
+    browser.args(["-t", &web.pid().to_string(), "-n"]);
+    browser.args(["python3", "-c", BROWSER, &link]);
+    let page = process::succeed(&mut browser, PATIENCE)?;
+    ensure!(
+        page.contains("<!DOCTYPE html>") || page.contains("<!doctype html>"),
+        "{page}"
+    );
+    ensure!(page.contains("n1"), "{page}");
+    Ok(())
+}
