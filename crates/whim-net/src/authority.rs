@@ -127,7 +127,7 @@ impl State {
     }
 
     /// Signs and adopts a changed list, unless it is too long for others to use.
-    fn publish(&mut self, mut roster: Roster, now: u64) -> Result<(), StateError> {
+    pub(crate) fn publish(&mut self, mut roster: Roster, now: u64) -> Result<(), StateError> {
         roster.advance(now);
         let signed = roster.sign(&self.holder_ref()?.authority)?;
         if signed.json.len() > ROSTER_LENGTH_MAX {

@@ -20,6 +20,10 @@ pub const CLASS_LENGTH_MAX: usize = 4096;
 /// Longest list in JSON, in bytes.
 pub const ROSTER_LENGTH_MAX: usize = 15 << 20;
 
+/// How far a restored list is put above its backup. Changes since then have raised the list by their number or to
+/// the time of a clock that went wrong: by far less than this.
+const RESTORED: u64 = 1 << 32;
+
 /// Prefix of what is signed, so that no other signature of the CA can stand in for it.
 const DOMAIN: &[u8] = b"whim roster v1\0";
 
@@ -67,8 +71,8 @@ pub struct RevokedUntil {
 #[serde(deny_unknown_fields)]
 pub struct Roster {
     pub cluster: ClusterName,
-    /// Grows with each change, and is never below the time of the change in Unix seconds. So a CA
-    /// that comes back from an older backup still continues above what others have seen.
+    /// Grows with each change, and is never below the time of the change in Unix seconds. A CA that comes back
+    /// from a backup continues far above it, and so above what others have seen since.
     pub version: u64,
     /// The node that holds the CA.
     pub holder: NodeName,
@@ -92,6 +96,16 @@ impl Roster {
     pub(crate) fn advance(&mut self, now: u64) {
         self.version = self.version.saturating_add(1).max(now);
         self.revoked.retain(|r| r.until > now);
+    }
+
+    /// Puts a list from a backup above all that others may hold.
+    pub(crate) fn raise(&mut self, now: u64) {
+        self.version = self.version.max(now).saturating_add(RESTORED);
+    }
+
+    /// Since when its holder has been that, by the clock of the time.
+    pub(crate) fn held_since(&self) -> u64 {
+        self.member(&self.holder).map_or(0, |member| member.added)
     }
 
     /// Signs the list.

@@ -292,7 +292,14 @@ impl State {
             members: Vec::new(),
             revoked: Vec::new(),
         };
-        Self::found(vacant, options, authority, Book::default(), roster, now)
+        Self::found(
+            vacant,
+            options,
+            authority,
+            Book::default(),
+            roster,
+            (now, now),
+        )
     }
 
     /// Restores the CA from a backup: this node becomes its holder, in place of the node that was lost. The old
@@ -312,10 +319,13 @@ impl State {
         let authority = Authority::from_pem(backup.cluster, backup.ca_pem, &backup.ca_key_pem)?;
         let vacant = Vacant::claim(directory)?;
         let mut book = backup.book;
+        // Later than the holder before it, even by a clock that is behind.
+        let since = now.max(roster.held_since().saturating_add(1));
         roster.revoked.extend(book.strike(&options.node));
         roster.members.retain(|m| m.name != options.node);
         roster.holder = options.node.clone();
-        Self::found(vacant, options, authority, book, roster, now)
+        roster.raise(now);
+        Self::found(vacant, options, authority, book, roster, (now, since))
     }
 
     fn found(
@@ -324,7 +334,7 @@ impl State {
         authority: Authority,
         mut book: Book,
         mut roster: Roster,
-        now: u64,
+        (now, since): (u64, u64),
     ) -> Result<Self, StateError> {
         let NodeOptions {
             node,
@@ -337,7 +347,7 @@ impl State {
             name: node.clone(),
             addresses,
             class,
-            added: now,
+            added: since,
         };
         member.check()?;
         roster.members.push(member);
@@ -374,7 +384,12 @@ impl State {
         let key = SecretKey::from_pem(&node.key_pem)?;
         let signer = NodeSigner::new(node.node.clone(), node.certificate, key)?;
         let roster = signed_roster.open(&ca_point, &node.cluster)?;
-        let holder = Holder::open(directory, &node.cluster, &ca_pem)?;
+        // A key that is left from before the CA was taken up elsewhere signs nothing any more.
+        let holder = if roster.holder == node.node {
+            Holder::open(directory, &node.cluster, &ca_pem)?
+        } else {
+            None
+        };
         let mut removals = Removals::default();
         for signed in kept::<Vec<SignedRemoval>>(directory, REMOVALS)?.unwrap_or_default() {
             removals.add(signed.open(&ca_point, &node.cluster)?, signed);
@@ -514,7 +529,9 @@ impl State {
         Ok(tls::client_config(&credentials, list, expect)?)
     }
 
-    /// Accepts a list of members that came from any node. Returns true if it was newer than ours.
+    /// Accepts a list of members that came from any node. Returns true if there is a newer one than before: this
+    /// one, or ours, put above it, if it is of a holder from whom we have taken up the CA. A holder that hears of
+    /// one who took up the CA later gives way.
     ///
     /// # Errors
     /// If it is not signed by our CA, or cannot be written.
@@ -523,7 +540,17 @@ impl State {
         if roster.version <= self.roster.version {
             return Ok(false);
         }
+        let another = roster.holder != self.node;
+        if another && self.holder.is_some() && roster.held_since() < self.roster.held_since() {
+            let mut ours = self.roster.clone();
+            ours.version = roster.version;
+            self.publish(ours, 0)?;
+            return Ok(true);
+        }
         self.adopt(roster, signed.clone())?;
+        if another {
+            self.holder = None;
+        }
         if let Some(removal) = &self.removed
             && self.is_named_after(removal.version)
         {

@@ -443,6 +443,79 @@ fn the_ca_is_backed_up_and_restored() {
     }
 }
 
+/// A cluster of n1, which holds the CA, and n2; and a copy of the CA.
+fn with_a_copy(now: u64) -> ([TempDir; 2], State, State, String) {
+    let (first, mut n1) = init("n1", now);
+    let token = n1.token(now).expect("token");
+    let holder = Mutex::new(n1);
+    let second = directory();
+    let (n2, _) = join_through(&holder, &second, "n2", &token, now).expect("joined");
+    let n1 = holder.into_inner().expect("whole");
+    let copy = n1.backup().expect("the holder's").reveal().to_owned();
+    ([first, second], n1, n2, copy)
+}
+
+fn changed(holder: &mut State, times: usize, now: u64) {
+    for time in 0..times {
+        let addresses = [format!("n2.test:{}", 1000 + time)];
+        let update = holder.update_member(&name("n2"), &addresses, "x", now);
+        assert!(update.expect("changed"));
+    }
+}
+
+fn restored(copy: &str, node: &str, now: u64) -> (TempDir, State) {
+    let place = directory();
+    let path = place.path().join("state");
+    let state = State::restore(&path, copy.as_bytes(), &options(node), now).expect("restored");
+    (place, state)
+}
+
+#[test]
+fn a_restored_list_is_above_all_that_others_hold() {
+    let now = unix_now();
+    let (_places, mut n1, mut n2, copy) = with_a_copy(now);
+    // More changes than seconds have passed; and the clock of the one that takes up the CA is behind.
+    changed(&mut n1, 50, now + 10);
+    assert!(n2.accept_roster(n1.signed_roster()).expect("newer"));
+    let (_third, n3) = restored(&copy, "n3", now - 3600);
+    assert!(n2.accept_roster(n3.signed_roster()).expect("the same CA"));
+    assert_eq!(n2.roster().holder, name("n3"));
+}
+
+#[test]
+fn a_copy_that_is_taken_up_twice_goes_above_the_first_time() {
+    let now = unix_now();
+    let (_places, _n1, mut n2, copy) = with_a_copy(now);
+    let (_third, mut n3) = restored(&copy, "n3", now);
+    changed(&mut n3, 50, now);
+    assert!(n2.accept_roster(n3.signed_roster()).expect("newer"));
+    // The node that had taken it up is lost, too, before a minute is over.
+    let (_fourth, mut n4) = restored(&copy, "n4", now + 10);
+    assert!(n4.accept_roster(n2.signed_roster()).expect("signed"));
+    assert!(n4.is_holder(), "it has taken up the CA last");
+    assert_eq!(n4.roster().holder, name("n4"));
+    assert!(n2.accept_roster(n4.signed_roster()).expect("newer"));
+    assert_eq!(n2.roster().holder, name("n4"));
+    assert!(n3.accept_roster(n4.signed_roster()).expect("newer"));
+    assert!(!n3.is_holder(), "two would hold the CA");
+}
+
+#[test]
+fn a_holder_that_comes_back_gives_way_to_the_one_that_took_up_its_ca() {
+    let now = unix_now();
+    let (places, mut n1, _n2, copy) = with_a_copy(now);
+    let (_third, n3) = restored(&copy, "n3", now - 3600);
+    assert!(n1.accept_roster(n3.signed_roster()).expect("newer"));
+    let path = places[0].path().join("state");
+    for opened in [false, true] {
+        assert!(!n1.is_holder(), "opened again: {opened}");
+        let error = n1.token(now).expect_err("not its CA any more").to_string();
+        assert!(error.contains("Only n3 holds the CA"), "{error}");
+        drop(n1);
+        n1 = State::open(&path).expect("opened");
+    }
+}
+
 #[test]
 fn what_lies_on_disk_is_checked() {
     let now = unix_now();
