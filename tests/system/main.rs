@@ -73,6 +73,7 @@ mod sensing;
 mod simulations;
 mod slurm;
 mod stay;
+mod stays;
 mod stops;
 mod suites;
 mod terminals;
@@ -119,6 +120,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(cuts::cases());
     cases.extend(slurm::cases());
     cases.extend(stay::cases());
+    cases.extend(stays::cases());
     cases.extend(stops::cases());
     cases.extend(bad_input::cases());
     cases.extend(losses::cases());

@@ -13,6 +13,7 @@ mod fuzz;
 mod pictures;
 mod process;
 mod soundness;
+mod stays;
 mod suites;
 mod system;
 mod tally;
@@ -59,6 +60,11 @@ Usage: cargo xtask TASK
   selftests [FILTER | --write]
                      the kernel's own tests of the distribution's package of its source, unmoved,
                      away and moving; --write writes docs/selftests.md
+  stays [--install] [--anew] [--write] [NAME...]
+                     moves the programs of tests/stays.txt while they work, one after the other, and says
+                     who moved, who stayed and why; what is known is kept in target/stays.jsonl, and only
+                     what is not runs, unless it is named; --anew forgets all, --install gets packages by
+                     apt, --write writes docs/what-stays.md
   pictures [--check] writes docs/pictures, from the policy's code and the simulator; with --check, only
                      looks whether they are as they would be written
   screenshots        runs the page's test in a real browser, and takes its screenshots into docs/pictures
@@ -119,6 +125,7 @@ fn run(words: &[&str]) -> Result<bool> {
         ["ltp", directory, words @ ..] => suite(&workspace, &suites::LTP, directory, words),
         ["zdtm", directory, words @ ..] => suite(&workspace, &suites::ZDTM, directory, words),
         ["selftests", words @ ..] => suites::run_selftests(&workspace, Wish::parse(words)?),
+        ["stays", words @ ..] => stays::run(&workspace, &stays::Wish::parse(words)?),
         ["pictures"] => pictures::run(&workspace, false),
         ["pictures", "--check"] => pictures::run(&workspace, true),
         ["screenshots"] => {
