@@ -82,6 +82,7 @@ impl Simulation {
             reason: None,
             moves,
             cpu_percent: 100.0 * self.wave(number),
+            cpu_seconds: Some(f64::from(self.step)),
             cpus_wanted: Some(1.0),
             cpus_got: Some(self.wave(number)),
             home_calls: Some(0.0),

@@ -278,6 +278,7 @@ mod tests {
         let row = |time_ms| LogRow {
             time_ms,
             pid: None,
+            program: None,
             what: "moved".into(),
             text: String::new(),
         };

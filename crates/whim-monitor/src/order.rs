@@ -17,12 +17,13 @@ pub enum Column {
     Moves,
     #[default]
     Cpu,
+    Time,
     Memory,
     Command,
 }
 
 impl Column {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Pid,
         Self::Home,
         Self::Where,
@@ -30,6 +31,7 @@ impl Column {
         Self::State,
         Self::Moves,
         Self::Cpu,
+        Self::Time,
         Self::Memory,
         Self::Command,
     ];
@@ -45,6 +47,7 @@ impl Column {
             Self::State => "STATE",
             Self::Moves => "MOVES",
             Self::Cpu => "CPU%",
+            Self::Time => "TIME+",
             Self::Memory => "MEM",
             Self::Command => "COMMAND",
         }
@@ -60,6 +63,10 @@ impl Column {
             Self::State => state(one).cmp(state(other)),
             Self::Moves => other.moves.cmp(&one.moves),
             Self::Cpu => other.cpu_percent.total_cmp(&one.cpu_percent),
+            Self::Time => {
+                let used = |row: &ProcessRow| row.cpu_seconds.unwrap_or(0.0);
+                used(other).total_cmp(&used(one))
+            }
             Self::Memory => other.memory_bytes.cmp(&one.memory_bytes),
             Self::Command => one.command.cmp(&other.command),
         }
@@ -77,6 +84,35 @@ pub fn state(row: &ProcessRow) -> &'static str {
         State::Stopped => "stopped",
         State::InDoubt => "in-doubt",
         State::Ended => "ended",
+    }
+}
+
+/// The state in a word for people, who want to know most whether a program at home could leave.
+#[must_use]
+pub fn state_word(row: &ProcessRow) -> &'static str {
+    use whim_journey::job::State;
+    match row.state {
+        State::Home if row.stay.is_some() => "stays",
+        _ => state(row),
+    }
+}
+
+/// Why a program stays, is in its state, or is left alone by the balancer: whatever weighs most.
+#[must_use]
+pub fn why(row: &ProcessRow) -> Option<&str> {
+    let reasons = [&row.stay, &row.reason, &row.not_candidate];
+    reasons.into_iter().find_map(Option::as_deref)
+}
+
+/// CPU time as minutes, seconds and hundredths, `0:07.25`; from an hour on as hours, `2h05:09`.
+#[must_use]
+pub fn cpu_time(seconds: f64) -> String {
+    let whole = std::time::Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    let (seconds, hundredths) = (whole.as_secs(), whole.subsec_millis() / 10);
+    let (minutes, rest) = (seconds / 60, seconds % 60);
+    match minutes / 60 {
+        0 => format!("{minutes}:{rest:02}.{hundredths:02}"),
+        hours => format!("{hours}h{:02}:{rest:02}", minutes % 60),
     }
 }
 
@@ -223,6 +259,24 @@ mod tests {
         choice.column = Column::Command;
         choice.reversed = false;
         assert_eq!(flat(pids(&choice, &model)), [4, 2, 3, 1]);
+    }
+
+    #[test]
+    fn words_say_what_keeps_a_program_and_what_it_has_used() {
+        let kept = ProcessRow {
+            stay: Some("It has a device open.".into()),
+            not_candidate: Some("Not a candidate.".into()),
+            ..process("n1", 1)
+        };
+        assert_eq!((state(&kept), state_word(&kept)), ("home", "stays"));
+        assert_eq!(why(&kept), Some("It has a device open."));
+        let free = process("n1", 2);
+        assert_eq!((state_word(&free), why(&free)), ("home", None));
+        let told = [0.0, 7.256, 61.0, 3599.999, 7509.0, -1.0].map(cpu_time);
+        let expected = [
+            "0:00.00", "0:07.25", "1:01.00", "59:59.99", "2h05:09", "0:00.00",
+        ];
+        assert_eq!(told, expected);
     }
 
     #[test]

@@ -3,6 +3,10 @@
 use serde::{Deserialize, Serialize};
 use whim_journey::job::State;
 
+/// From this load for each CPU on a node counts as overloaded. A node whose CPUs are all busy, and no more, is at 1,
+/// and its load wavers about that.
+pub const OVERLOAD_FROM: f64 = 1.25;
+
 /// A row of `whim ps`; the names are stable.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessRow {
@@ -14,6 +18,9 @@ pub struct ProcessRow {
     pub reason: Option<String>,
     pub moves: u32,
     pub cpu_percent: f64,
+    /// CPU time that it has used, at home and away; null: not told.
+    #[serde(default)]
+    pub cpu_seconds: Option<f64>,
     /// Cores that it would keep busy, and those that it got, at the balancer's last looks; null for programs of
     /// other nodes, which the balancer does not look at.
     #[serde(default)]
@@ -55,14 +62,21 @@ pub enum NodeState {
     Draining,
 }
 
-impl std::fmt::Display for NodeState {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
+impl NodeState {
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
             Self::Up => "up",
             Self::Suspect => "suspect",
             Self::Down => "down",
             Self::Draining => "draining",
-        })
+        }
+    }
+}
+
+impl std::fmt::Display for NodeState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.word())
     }
 }
 
@@ -130,6 +144,9 @@ pub struct LogRow {
     /// Milliseconds since 1970.
     pub time_ms: u64,
     pub pid: Option<i32>,
+    /// The program's name, without arguments; null: it had ended already, or nobody has noted it.
+    #[serde(default)]
+    pub program: Option<String>,
     /// One word: `moved`, `refused`, `ended`, `joined`, ...
     pub what: String,
     pub text: String,
@@ -144,11 +161,37 @@ impl NodeRow {
         (total > 0).then(|| float(used) / float(total))
     }
 
+    /// How many times as much wants to run as the CPUs can carry; `None`: they can, or the node is not there.
+    #[must_use]
+    pub fn overload(&self) -> Option<f64> {
+        let times = self.load_part().filter(|part| *part >= OVERLOAD_FROM);
+        times.filter(|_| self.state != NodeState::Down)
+    }
+
+    /// Its state in a word for people: a node that is being drained is drained when its last guest has left.
+    #[must_use]
+    pub fn state_word(&self) -> &'static str {
+        match self.state {
+            NodeState::Draining if self.guests == Some(0) => "drained",
+            state => state.word(),
+        }
+    }
+
     /// Load for each CPU; `None`: not known.
     #[must_use]
     pub fn load_part(&self) -> Option<f64> {
         let cpus = self.cpus.filter(|cpus| *cpus > 0.0)?;
         Some(self.load? / cpus)
+    }
+}
+
+/// A multiple, as people read it: `2.6x`, `18x`.
+#[must_use]
+pub fn times(multiple: f64) -> String {
+    if multiple < 10.0 {
+        format!("{multiple:.1}x")
+    } else {
+        format!("{multiple:.0}x")
     }
 }
 
@@ -172,6 +215,7 @@ pub(crate) mod tests {
             reason: None,
             moves: 0,
             cpu_percent: 50.0,
+            cpu_seconds: None,
             cpus_wanted: None,
             cpus_got: None,
             home_calls: None,
@@ -228,6 +272,7 @@ pub(crate) mod tests {
             "reason",
             "moves",
             "cpu_percent",
+            "cpu_seconds",
             "cpus_wanted",
             "cpus_got",
             "home_calls",
@@ -244,6 +289,26 @@ pub(crate) mod tests {
         expected.sort_unstable();
         assert_eq!(names, expected);
         assert_eq!(value["state"], "in-doubt");
+    }
+
+    #[test]
+    fn what_the_cpus_cannot_carry_is_overload() {
+        let loaded = |load: f64, cpus: f64, state| NodeRow {
+            load: Some(load),
+            cpus: Some(cpus),
+            state,
+            ..node("n1")
+        };
+        let told = |row: &NodeRow| row.overload().map(times);
+        assert_eq!(told(&loaded(2.0, 2.0, NodeState::Up)), None);
+        assert_eq!(told(&loaded(9.0, 0.5, NodeState::Up)), Some("18x".into()));
+        let draining = loaded(5.2, 2.0, NodeState::Draining);
+        assert_eq!(told(&draining), Some("2.6x".into()));
+        assert_eq!(told(&loaded(9.0, 0.5, NodeState::Down)), None);
+        assert_eq!(told(&loaded(9.0, 0.0, NodeState::Up)), None);
+        assert_eq!(draining.state_word(), "drained");
+        let guests = Some(2);
+        assert_eq!(NodeRow { guests, ..draining }.state_word(), "draining");
     }
 
     #[test]

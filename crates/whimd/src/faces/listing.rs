@@ -22,7 +22,7 @@ use crate::moves::watching;
 use whim_control::protocol::{Admission, Answer, LogRow, NodeRow, NodeState, ProcessRow, Why};
 use whim_machine::process::Process;
 use whim_machine::processes::{self, Caller, Stat};
-use whim_machine::sensors::Report;
+use whim_machine::sensors::{Report, float};
 use whim_monitor::plain;
 use whim_sys::freezer;
 
@@ -71,6 +71,7 @@ fn own_rows(daemon: &Daemon, all: bool) -> Vec<ProcessRow> {
     daemon.moves().census().refresh();
     let candidates = daemon.moves().candidates().sorted();
     let journeys = daemon.moves().journeys().sorted(|j| all || j.is_live());
+    let cpu_before = daemon.moves().journeys().cpu_before();
     let enough = Instant::now() + LOOKING_MAX;
     let mut at_home = Vec::new();
     let mut rows: Vec<ProcessRow> = Vec::new();
@@ -89,6 +90,7 @@ fn own_rows(daemon: &Daemon, all: bool) -> Vec<ProcessRow> {
             Some(journey) => journey_row(daemon, journey, Some(&stat)),
             None => home_row(daemon, &candidate, &stat, enough),
         };
+        row.cpu_seconds = Some(cpu_seconds(&stat, journey, &cpu_before));
         row.parent = Some(stat.parent);
         if let Ok(credentials) = processes::credentials(stat.pid) {
             row.uid = Some(credentials.uids[0]);
@@ -109,6 +111,22 @@ fn own_rows(daemon: &Daemon, all: bool) -> Vec<ProcessRow> {
     }
     say_what_keeps(daemon, &mut rows, &at_home);
     rows
+}
+
+/// CPU time of a process: what its kernel at home counts, what it uses on the journey that it is on, and what it used
+/// on those before. The journeys that are forgotten are not counted.
+fn cpu_seconds(
+    stat: &Stat,
+    journey: Option<&Journey>,
+    before: &HashMap<(i32, u64), CpuTime>,
+) -> f64 {
+    const NANOSECONDS_OF_TICK: u64 = 1_000_000_000 / processes::TICKS_PER_SECOND;
+    let status = journey.and_then(|journey| journey.status.as_ref());
+    let now = status.map_or(0, |status| status.cpu_ns);
+    let before = before.get(&(stat.pid, stat.start_time));
+    let before = before.map_or(0, |time| time.user_ns.saturating_add(time.system_ns));
+    let home = stat.cpu_ticks.saturating_mul(NANOSECONDS_OF_TICK);
+    float(home.saturating_add(now).saturating_add(before) / 1_000_000) / 1000.0
 }
 
 /// Says of these rows what keeps their processes here.
@@ -145,6 +163,7 @@ fn home_row(daemon: &Daemon, candidate: &Candidate, stat: &Stat, enough: Instant
         state: if stopped { State::Stopped } else { State::Home },
         reason: None,
         moves: candidate.moves,
+        cpu_seconds: None,
         cpus_wanted: None,
         cpus_got: None,
         home_calls: None,
@@ -209,6 +228,7 @@ fn journey_row(daemon: &Daemon, journey: &Journey, stat: Option<&Stat>) -> Proce
             .or_else(|| status.and_then(|status| status.reason.clone()))
             .or(held),
         moves: journey.moves(),
+        cpu_seconds: None,
         cpus_wanted: None,
         cpus_got: None,
         home_calls: None,
@@ -244,6 +264,7 @@ fn guest_rows(host: &Host) -> Vec<ProcessRow> {
         state: State::Away,
         reason: None,
         moves: guest.request.epoch,
+        cpu_seconds: None,
         cpus_wanted: None,
         cpus_got: None,
         home_calls: None,
@@ -424,6 +445,7 @@ pub(crate) async fn log(daemon: &Arc<Daemon>, calls: Option<i32>) -> Vec<LogRow>
         rows.extend(texts.into_iter().map(|text| LogRow {
             time_ms: journey.about.begun_ms,
             pid: Some(pid),
+            program: Some(processes::program(&journey.about.command).to_owned()),
             what: "calls".into(),
             text,
         }));

@@ -221,7 +221,8 @@ impl Attempt {
                 remember(moves.census(), self.pid, report, self.cause);
             }
             Err(error) => {
-                let text = format!("To {}: {error}", self.to);
+                let cause = self.cause.name();
+                let text = format!("To {}: {error} (cause: {cause})", self.to);
                 moves.ground().events().add(Some(self.pid), "refused", text);
             }
         }

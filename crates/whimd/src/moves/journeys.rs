@@ -368,6 +368,20 @@ impl Journeys {
         list
     }
 
+    /// CPU time that processes have used on journeys from which they came home, by pid and start time.
+    #[must_use]
+    pub(crate) fn cpu_before(&self) -> HashMap<(i32, u64), CpuTime> {
+        let mut sums: HashMap<(i32, u64), CpuTime> = HashMap::new();
+        for about in self.by_id.values().map(|journey| &journey.about) {
+            let Some(end) = about.end.as_ref().filter(|end| end.at_home) else {
+                continue;
+            };
+            let sum = sums.entry((about.pid, about.start_time)).or_default();
+            *sum = sum.plus(end.cpu_away);
+        }
+        sums
+    }
+
     /// The newest of the journeys for which `which` holds.
     #[must_use]
     pub(crate) fn newest(&self, which: impl Fn(&About) -> bool) -> Option<About> {

@@ -264,10 +264,9 @@ pub(crate) async fn finish(moves: &Arc<Moves>, id: &str) {
         moves.census().save(&candidates);
     } else {
         settings.faults.point("before-end-logged");
-        moves
-            .ground()
-            .events()
-            .add(Some(about.pid), "ended", reason);
+        let program = processes::program(&about.command);
+        let events = moves.ground().events();
+        events.add_of(Some(about.pid), Some(program), "ended", reason);
     }
     if at_home && summary.done == 0 && summary.commits == 0 {
         // It never left, so there is nothing to tell of later.

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use whim_control::protocol::LogRow;
+use whim_machine::processes;
 use whim_monitor::plain::sentence;
 
 /// A log longer than this is put aside; the one put aside before is removed. In bytes.
@@ -52,11 +53,26 @@ impl Events {
         Self { path, file, recent }
     }
 
-    /// Adds a line. `what` is one word.
+    /// Adds a line. `what` is one word. A process that lives is named as its kernel names it: that reads nothing of
+    /// its memory, so it waits for nobody.
     pub(crate) fn add(&self, pid: Option<i32>, what: &str, text: impl Into<String>) {
+        let stat = pid.and_then(|pid| processes::stat(pid).ok());
+        let program = stat.map(|stat| stat.name);
+        self.add_of(pid, program.as_deref(), what, text);
+    }
+
+    /// Adds a line about a process whose program is known, which may have ended.
+    pub(crate) fn add_of(
+        &self,
+        pid: Option<i32>,
+        program: Option<&str>,
+        what: &str,
+        text: impl Into<String>,
+    ) {
         let row = LogRow {
             time_ms: now_ms(),
             pid,
+            program: program.map(sentence),
             what: what.to_string(),
             // It quotes what others have said: members, users, supervisors.
             text: sentence(&text.into()),
@@ -167,6 +183,19 @@ mod tests {
         let texts: Vec<&str> = rows.iter().map(|row| row.text.as_str()).collect();
         assert_eq!((texts, again), (vec!["202", "203"], count));
         assert_eq!(events.after(count), (Vec::new(), count));
+    }
+
+    #[test]
+    fn a_program_is_named_while_it_lives_and_when_it_has_ended() {
+        let directory = tempfile::tempdir().expect("directory");
+        let events = Events::open(directory.path().join("events.jsonl"));
+        let own = i32::try_from(std::process::id()).expect("a pid");
+        let name = processes::stat(own).expect("we live").name;
+        events.add(Some(own), "moved", "one");
+        events.add(Some(i32::MAX), "refused", "nobody has this number");
+        events.add_of(Some(i32::MAX), Some("xz\u{1b}"), "ended", "two");
+        let named: Vec<Option<String>> = events.last().into_iter().map(|row| row.program).collect();
+        assert_eq!(named, [Some(name), None, Some("xz ".to_owned())]);
     }
 
     #[test]
