@@ -8,9 +8,10 @@ use ratatui::text::{Line, Span};
 use whim_control::protocol::NodeState;
 use whim_monitor::history::History;
 use whim_monitor::model::{Model, Node};
+use whim_monitor::rows::times;
 
 use super::menu::draw_text;
-use super::text::{bar, left, right, spark};
+use super::text::{bar, left, load_bar, right, spark};
 use super::{Order, Screen};
 use crate::output::bytes;
 
@@ -24,6 +25,9 @@ const HELP: [&str; 5] = [
 
 /// Columns of the name, the state and the guests.
 const NAMED: usize = 12 + 1 + 9 + 1 + 6 + 1;
+
+/// How many overloaded nodes are named above the list.
+const OVERLOADED_NAMED: usize = 3;
 
 /// The screen.
 #[derive(Debug, Default)]
@@ -77,8 +81,9 @@ impl Screen for Mon {
         let used = sums
             .memory_total_bytes
             .saturating_sub(sums.memory_available_bytes);
+        let over = overloaded(model);
         let text = format!(
-            "{} of {} nodes up   load {:.1} of {:.1} CPUs   memory {} of {}   {} programs, {} away",
+            "{} of {} nodes up   {over}load {:.1} of {:.1} CPUs   memory {} of {}   {} programs, {} away",
             sums.up,
             sums.nodes,
             sums.load,
@@ -124,6 +129,21 @@ impl Screen for Mon {
     }
 }
 
+/// Which nodes are overloaded, the worst first, and how much; nothing, if none is.
+pub(super) fn overloaded(model: &Model) -> String {
+    let times_of = |node: &Node| Some((node.row.overload()?, node.row.name.clone()));
+    let mut over: Vec<(f64, String)> = model.nodes().filter_map(times_of).collect();
+    over.sort_by(|one, other| other.0.total_cmp(&one.0));
+    let named = over.iter().take(OVERLOADED_NAMED);
+    let named: Vec<String> = named
+        .map(|(much, name)| format!("{name} {}", times(*much)))
+        .collect();
+    match over.len() {
+        0 => String::new(),
+        count => format!("{count} overloaded: {}   ", named.join(", ")),
+    }
+}
+
 /// Columns of each of the two bars.
 fn half(area: Rect) -> usize {
     usize::from(area.width).saturating_sub(NAMED + 1) / 2
@@ -141,7 +161,7 @@ impl Mon {
         let named = format!(
             "{} {} {} ",
             left(&row.name, 12),
-            left(&row.state.to_string(), 9),
+            left(row.state_word(), 9),
             right(&guests, 6),
         );
         let mut spans = vec![Span::styled(named, Style::new().fg(colour))];
@@ -158,7 +178,7 @@ impl Mon {
         }
         let (load, cpus) = (row.load.unwrap_or(0.0), row.cpus.unwrap_or(0.0));
         let word = format!("{load:.1} of {cpus:.1}");
-        spans.extend(bar(row.load_part().unwrap_or(0.0), width, &word));
+        spans.extend(load_bar(row.load_part().unwrap_or(0.0), width, &word));
         spans.push(Span::raw(" "));
         let total = row.memory_total_bytes.unwrap_or(0);
         let used = total.saturating_sub(row.memory_available_bytes.unwrap_or(0));
@@ -218,6 +238,20 @@ mod tests {
             lines[2].contains("▄▄▄") && lines[2].contains("▆▆▆"),
             "{lines:#?}"
         );
+    }
+
+    #[test]
+    fn overload_and_an_ended_draining_are_told_in_words() {
+        let mut model = model();
+        let line = r#"{"update":"node","name":"n01","state":"draining","load":9.0,"speed":1.0,"cpus":0.5,
+            "memory_total_bytes":8589934592,"memory_available_bytes":2147483648,"guests":0,"class":"a"}"#;
+        model.apply(serde_json::from_str(line).expect("a line"));
+        let lines = screen(&mut Mon::default(), &model);
+        assert!(lines[0].contains("1 overloaded: n01 18x"), "{lines:#?}");
+        let row = &lines[2];
+        assert!(row.contains("drained") && row.contains("##"), "{lines:#?}");
+        assert!(row.contains("overloaded 18x, 9.0 of 0.5]"), "{lines:#?}");
+        assert!(!lines[4].contains("overloaded"), "{lines:#?}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use ratatui::style::{Color, Style};
 use ratatui::text::Span;
+use whim_monitor::rows::{OVERLOAD_FROM, times};
 
 /// A bar such as `|||||     ` of so many columns, coloured by how full it is, with a word at its end.
 #[must_use]
@@ -24,6 +25,35 @@ pub(super) fn bar(part: f64, columns: usize, word: &str) -> Vec<Span<'static>> {
         Span::raw("]"),
     ]
 }
+
+/// A bar of the load for each CPU. What the CPUs cannot carry stands behind what they can, in another letter and another
+/// colour, as large as it is in comparison; the word says how many times too much it is.
+#[must_use]
+pub(super) fn load_bar(part: f64, columns: usize, word: &str) -> Vec<Span<'static>> {
+    if part.is_nan() || part < OVERLOAD_FROM {
+        return bar(part, columns, word);
+    }
+    let inner = columns.saturating_sub(2);
+    let much = times(part);
+    let said = [
+        format!("overloaded {much}, {word}"),
+        format!("{much} {word}"),
+    ];
+    let said = said.into_iter().find(|said| said.chars().count() < inner);
+    let said: String = said.unwrap_or(much).chars().take(inner).collect();
+    let room = inner - said.chars().count();
+    let carried = share(1.0 / part, inner).min(room);
+    vec![
+        Span::raw("["),
+        Span::styled("|".repeat(carried), Style::new().fg(Color::Red)),
+        Span::styled("#".repeat(room - carried), Style::new().fg(OVERLOAD)),
+        Span::styled(said, Style::new().fg(OVERLOAD).bold()),
+        Span::raw("]"),
+    ]
+}
+
+/// The colour of what is more than the CPUs can carry.
+pub(super) const OVERLOAD: Color = Color::Magenta;
 
 /// Green while there is room, red when there is none.
 #[must_use]
@@ -82,6 +112,25 @@ mod tests {
         assert_eq!(plain(f64::NAN, 6, ""), "[    ]");
         assert_eq!(plain(1.0, 2, "100%"), "[]");
         assert_eq!(plain(1.0, 0, "100%"), "[]");
+    }
+
+    #[test]
+    fn a_bar_shows_what_the_cpus_cannot_carry() {
+        let plain = |part: f64, columns: usize| {
+            let spans = load_bar(part, columns, "9.0 of 0.5");
+            let colours: Vec<_> = spans.iter().map(|span| span.style.fg).collect();
+            let text: String = spans.iter().map(|span| span.content.as_ref()).collect();
+            (text, colours.contains(&Some(OVERLOAD)))
+        };
+        let (text, is_over) = plain(18.0, 40);
+        assert_eq!(text, "[||##########overloaded 18x, 9.0 of 0.5]");
+        assert!(is_over);
+        assert_eq!(plain(18.0, 22).0, "[|#####18x 9.0 of 0.5]");
+        assert_eq!(plain(18.0, 6).0, "[#18x]");
+        assert_eq!(plain(18.0, 0).0, "[]");
+        let (text, is_over) = plain(1.0, 20);
+        assert_eq!(text, "[||||||||9.0 of 0.5]");
+        assert!(!is_over);
     }
 
     #[test]

@@ -9,10 +9,12 @@ use ratatui::text::{Line, Span};
 use whim_journey::job::State;
 use whim_monitor::feed::Key;
 use whim_monitor::model::{Model, Totals};
-use whim_monitor::order::{Choice, Column, Listed, state};
+use whim_monitor::order::{Choice, Column, Listed, cpu_time, state_word, why};
+use whim_monitor::rows::ProcessRow;
 
 use super::menu::{Chosen, Menu, draw_text};
-use super::text::{bar, left, right};
+use super::mon::overloaded;
+use super::text::{bar, left, load_bar, right};
 use super::{Order, Screen};
 use crate::output::bytes;
 
@@ -34,7 +36,7 @@ const HELP: [&str; 16] = [
     "F4  \\    show only what contains a word (program, user, node, HOME:PID, state)",
     "F5  t    children below their parents, and back",
     "F6  >    choose the column to sort by",
-    "P  M  N  sort by CPU, memory, process id",
+    "P  M  N  T  sort by CPU, memory, process id, CPU time",
     "I        turn the order round",
     "m        move it: home, to the best node, or to one of the list",
     "F9  k    send it a signal",
@@ -164,6 +166,7 @@ impl Top {
             KeyCode::Char('P') => self.sort_by(Column::Cpu),
             KeyCode::Char('M') => self.sort_by(Column::Memory),
             KeyCode::Char('N') => self.sort_by(Column::Pid),
+            KeyCode::Char('T') => self.sort_by(Column::Time),
             KeyCode::Char('I') => self.choice.reversed = !self.choice.reversed,
             KeyCode::Char(' ') => {
                 self.held = match self.held.take() {
@@ -284,13 +287,17 @@ impl Top {
             Constraint::Length(1),
             Constraint::Min(1),
             Constraint::Length(1),
+            Constraint::Length(1),
         ]);
-        let [head, columns, body, foot] = areas.areas(frame.area());
-        draw_totals(frame, head, &model.totals());
+        let [head, columns, body, about, foot] = areas.areas(frame.area());
+        draw_totals(frame, head, &model.totals(), &overloaded(model));
         let titles = cells(&Column::ALL.map(|column| self.title(column)), 0);
         let titles = Line::from(titles).style(Style::new().fg(Color::Black).bg(Color::Green));
         frame.render_widget(titles, columns);
         self.draw_list(frame, body, model);
+        let chosen = self.chosen.as_ref().and_then(|key| model.process(key));
+        let said = chosen.map(about_chosen).unwrap_or_default();
+        frame.render_widget(Line::from(said).style(Style::new().fg(Color::Cyan)), about);
         frame.render_widget(self.foot(), foot);
     }
 
@@ -316,9 +323,14 @@ impl Top {
         self.first = self.first.max((at + 1).saturating_sub(self.room));
         let shown = list.iter().enumerate().skip(self.first).take(self.room);
         for ((number, one), row) in shown.zip(area.rows()) {
-            let line = Line::from(line(one));
+            let mut spans = vec![Span::raw(line(one))];
+            // Where the terminal is wide enough, the reason is seen before anybody asks.
+            let reason = why(one.row).map(|why| format!("  ({why})"));
+            spans.extend(reason.map(|why| Span::styled(why, Style::new().dim())));
+            let line = Line::from(spans);
             let style = match (number == at, one.row.state) {
                 (true, _) => Style::new().reversed(),
+                (_, State::Home) if one.row.stay.is_some() => Style::new().fg(Color::Magenta),
                 (_, State::Moving) => Style::new().fg(Color::Yellow),
                 (_, State::Away) => Style::new().fg(Color::Cyan),
                 (_, State::InDoubt) => Style::new().fg(Color::Red),
@@ -379,8 +391,25 @@ fn place(list: &[Listed<'_>], chosen: Option<&Key>) -> Option<usize> {
     list.iter().position(is_it)
 }
 
+/// What is to be known of the chosen program before something is done with it.
+fn about_chosen(row: &ProcessRow) -> String {
+    let name = Key::of(row);
+    let said = [
+        ("stays", &row.stay),
+        (state_word(row), &row.reason),
+        ("is not moved by itself", &row.not_candidate),
+    ];
+    let told = said
+        .into_iter()
+        .find_map(|(word, why)| Some((word, why.as_ref()?)));
+    match told {
+        Some((word, why)) => format!("{name} {word}: {why}"),
+        None => format!("{name} can move"),
+    }
+}
+
 /// The cluster in three lines.
-fn draw_totals(frame: &mut Frame<'_>, area: Rect, totals: &Totals) {
+fn draw_totals(frame: &mut Frame<'_>, area: Rect, totals: &Totals, overloaded: &str) {
     let Totals {
         nodes,
         up,
@@ -389,8 +418,9 @@ fn draw_totals(frame: &mut Frame<'_>, area: Rect, totals: &Totals) {
         moves,
         ..
     } = totals;
-    let text =
-        format!("{up} of {nodes} nodes up   {processes} programs, {away} away   {moves} moves");
+    let text = format!(
+        "{up} of {nodes} nodes up   {overloaded}{processes} programs, {away} away   {moves} moves"
+    );
     let used = totals
         .memory_total_bytes
         .saturating_sub(totals.memory_available_bytes);
@@ -405,7 +435,7 @@ fn draw_totals(frame: &mut Frame<'_>, area: Rect, totals: &Totals) {
     let memory_word = format!("{} of {of}", bytes(used));
     let lines = [
         Line::from(text),
-        named("CPU", bar(cpu, columns, &cpu_word)),
+        named("CPU", load_bar(cpu, columns, &cpu_word)),
         named("Mem", bar(memory, columns, &memory_word)),
     ];
     for (line, row) in lines.into_iter().zip(area.rows()) {
@@ -436,9 +466,10 @@ fn line(one: &Listed<'_>) -> String {
         row.home.clone(),
         row.r#where.clone(),
         user,
-        state(row).to_owned(),
+        state_word(row).to_owned(),
         row.moves.to_string(),
         format!("{:.1}", row.cpu_percent),
+        row.cpu_seconds.map_or("-".into(), cpu_time),
         bytes(row.memory_bytes),
         short(&row.command),
     ];
@@ -453,14 +484,25 @@ fn short(command: &str) -> String {
 }
 
 /// Cells of a line, the last one as long as it is.
-fn cells(words: &[String; 9], depth: usize) -> String {
-    let [pid, home, place, user, state, moves, cpu, memory, command] = words;
+fn cells(words: &[String; 10], depth: usize) -> String {
+    let [
+        pid,
+        home,
+        place,
+        user,
+        state,
+        moves,
+        cpu,
+        time,
+        memory,
+        command,
+    ] = words;
     let branch = match depth {
         0 => String::new(),
         depth => format!("{}└─ ", "   ".repeat(depth - 1)),
     };
     format!(
-        "{} {} {} {} {} {} {} {} {branch}{command}",
+        "{} {} {} {} {} {} {} {} {} {branch}{command}",
         right(pid, 7),
         left(home, 8),
         left(place, 8),
@@ -468,6 +510,7 @@ fn cells(words: &[String; 9], depth: usize) -> String {
         left(state, 7),
         right(moves, 5),
         right(cpu, 5),
+        right(time, 8),
         right(memory, 8),
     )
 }

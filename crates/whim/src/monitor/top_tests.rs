@@ -22,7 +22,7 @@ fn model() -> Model {
         let state = if place == "n1" { "home" } else { "away" };
         let line = format!(
             r#"{{"update":"process","pid":{pid},"home":"n1","where":"{place}","state":"{state}","reason":null,
-               "moves":1,"cpu_percent":{cpu},"memory_bytes":1048576,"stay":null,"user":"ada","parent":11,
+               "moves":1,"cpu_percent":{cpu},"cpu_seconds":75.5,"memory_bytes":1048576,"stay":null,"user":"ada","parent":11,
                "home_supervisor_pid":null,"guest_supervisor_pid":null,"command":"{command}"}}"#
         );
         tell(&mut model, &line);
@@ -72,7 +72,8 @@ fn the_list_shows_who_is_where() {
     assert_eq!(
         words,
         [
-            "12", "n1", "n2", "ada", "away", "1", "99.5", "1.0", "MiB", "xz", "-9", "big"
+            "12", "n1", "n2", "ada", "away", "1", "99.5", "1:15.50", "1.0", "MiB", "xz", "-9",
+            "big"
         ]
     );
     assert!(lines[6].contains("sh build.sh"), "{lines:#?}");
@@ -217,4 +218,52 @@ fn a_small_terminal_is_no_reason_to_fail() {
         }
         press(&mut top, &model, &[KeyCode::Esc]);
     }
+}
+
+#[test]
+fn what_keeps_a_program_is_told_before_it_is_moved() {
+    let (mut top, mut model) = (Top::default(), model());
+    let row = |pid: i32, stay: &str, reason: &str, state: &str| {
+        format!(
+            r#"{{"update":"process","pid":{pid},"home":"n1","where":"n1","state":"{state}","reason":{reason},
+               "moves":0,"cpu_percent":200.0,"memory_bytes":1,"stay":{stay},"user":"ada",
+               "home_supervisor_pid":null,"guest_supervisor_pid":null,"command":"x"}}"#
+        )
+    };
+    let stay = r#""It has a device open.""#;
+    tell(&mut model, &row(14, stay, "null", "home"));
+    let lines = screen(&mut top, &model);
+    assert!(lines[4].contains(" stays "), "{lines:#?}");
+    assert!(lines[4].contains(" x  (It has a device"), "{lines:#?}");
+    // The first drawing chooses; from then on the line above the keys is about the chosen one.
+    let lines = screen(&mut top, &model);
+    assert!(
+        lines[10].contains("n1:14 stays: It has a device open."),
+        "{lines:#?}"
+    );
+    tell(&mut model, &row(14, "null", "null", "moving"));
+    let lines = screen(&mut top, &model);
+    assert!(lines[4].contains(" moving "), "{lines:#?}");
+    assert!(lines[10].contains("n1:14 can move"), "{lines:#?}");
+}
+
+#[test]
+fn an_overloaded_cluster_is_told_in_words_and_sorted_by_time() {
+    let (mut top, mut model) = (Top::default(), model());
+    let line = r#"{"update":"node","name":"n1","state":"up","load":90.0,"speed":1.0,"cpus":0.5,
+        "memory_total_bytes":8589934592,"memory_available_bytes":4294967296,"guests":0,"class":"a-b"}"#;
+    tell(&mut model, line);
+    let busy = r#"{"update":"process","pid":13,"home":"n1","where":"n3","state":"away","reason":null,"moves":1,
+        "cpu_percent":1.0,"cpu_seconds":7509.0,"memory_bytes":1,"stay":null,"home_supervisor_pid":null,
+        "guest_supervisor_pid":null,"command":"python3 sweep.py"}"#;
+    tell(&mut model, busy);
+    press(&mut top, &model, &[KeyCode::Char('T')]);
+    let lines = screen(&mut top, &model);
+    assert!(lines[0].contains("1 overloaded: n1 180x"), "{lines:#?}");
+    assert!(
+        lines[1].contains("overloaded 21x, 93.0 of 4.5]"),
+        "{lines:#?}"
+    );
+    assert!(lines[3].contains("TIME+▽"), "{lines:#?}");
+    assert!(lines[4].contains("2h05:09"), "{lines:#?}");
 }
