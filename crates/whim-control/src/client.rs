@@ -53,9 +53,11 @@ impl ControlError {
     #[must_use]
     pub fn is_absence(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::Broken(_) | Self::Silent | Self::Undecodable(_) => {
-                true
-            }
+            Self::Unreachable { .. }
+            | Self::EndedInLab { .. }
+            | Self::Broken(_)
+            | Self::Silent
+            | Self::Undecodable(_) => true,
             Self::Foreign { .. } | Self::TooLong(_) | Self::Refused(_) => false,
         }
     }
