@@ -348,6 +348,20 @@ impl Container {
         Ok((command, self.home_of_user()))
     }
 
+    /// The same of root's.
+    ///
+    /// # Errors
+    /// When the machine is off.
+    pub fn shell_of_root(&self) -> Result<(Command, PathBuf)> {
+        let command = self.command(&["sh", "-c", "cd && exec sh -e"])?;
+        Ok((command, self.root.join("root")))
+    }
+
+    /// It ends in the middle of what it does, as a machine whose power fails.
+    pub fn cut_power(&mut self) {
+        self.power = None;
+    }
+
     /// The user's directory, seen from here.
     #[must_use]
     pub fn home_of_user(&self) -> PathBuf {
