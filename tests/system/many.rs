@@ -144,12 +144,9 @@ impl Ear {
                 if whose.contains("guest") && node != "n1" {
                     continue;
                 }
-                // Whoever has not read yet what is there cannot say that nothing comes, and when its buffer is
-                // full, nothing can.
-                let unread = words.first() != Some(&"0");
                 // What is 0 is not shown.
                 let last = words.iter().find_map(|word| word.strip_prefix("lastrcv:"));
-                let last = last.filter(|_| !unread).unwrap_or("0").parse()?;
+                let last = last.unwrap_or("0").parse()?;
                 heard.entry((node, whose)).or_default().push(last);
             }
             for ((node, whose), connections) in heard {

@@ -328,10 +328,10 @@ impl Outward<'_> {
         (files, reserved, pieces): (&mut WatchedFiles, Range, usize),
     ) -> Result<Carried, OutwardError> {
         // This comes first, because what we do to its memory is done to that of all processes which share it.
-        if let Some(reason) = self.alone.no_longer() {
+        if let Some(reason) = connections.meanwhile(pieces, || self.alone.no_longer()) {
             return Err(OutwardError::Stay(reason));
         }
-        if let Some(reason) = frozen_reason(frozen)? {
+        if let Some(reason) = connections.meanwhile(pieces, || frozen_reason(frozen))? {
             return Err(OutwardError::Stay(reason));
         }
         connections.beat()?;
@@ -440,7 +440,8 @@ impl Outward<'_> {
             epoch: connections.epoch,
             to: connections.node.clone(),
         };
-        let written = self.journal.commit(&entry);
+        // However small the process is, a disk may take longer than a lease.
+        let written = connections.meanwhile(usize::MAX, || self.journal.commit(&entry));
         let event = MoveEvent::Journaled {
             written: written.is_ok(),
         };

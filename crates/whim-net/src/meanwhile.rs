@@ -86,20 +86,30 @@ pub fn meanwhile<T>(
 
 fn keep(line: &mut Line, rhythm: Rhythm, beat: &mut impl FnMut(&mut Line), done: &Done) {
     let (mut seen, mut since) = (pulse::count(), Instant::now());
-    // The owner's last heartbeat may be almost as old as it may get.
-    let mut next = rhythm.every / 2;
-    while !done.within(next) {
-        next = rhythm.every;
+    // The owner's last heartbeat may be almost as old as it may get, and a machine that is short of CPU lets this
+    // thread wait as well: it beats twice as often as somebody who waits for nothing else.
+    let mut next = rhythm.every / 4;
+    let mut beaten = Instant::now();
+    loop {
+        let is_done = done.within(next);
+        next = rhythm.every / 2;
+        // What follows the work may be as long again.
+        if is_done && beaten.elapsed() < rhythm.every / 4 {
+            return;
+        }
         let now = pulse::count();
         if now != seen {
             (seen, since) = (now, Instant::now());
         }
-        if since.elapsed() > rhythm.patience {
-            continue;
+        if since.elapsed() <= rhythm.patience {
+            if line.is_connected() {
+                beat(line);
+            }
+            line.keep();
+            beaten = Instant::now();
         }
-        if line.is_connected() {
-            beat(line);
+        if is_done {
+            return;
         }
-        line.keep();
     }
 }
