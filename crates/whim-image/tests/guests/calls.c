@@ -683,6 +683,45 @@ static void set_restarting(void) {
     setitimer(ITIMER_REAL, &i, NULL);
 }
 
+/* A timer whose signal is blocked most of the time: each of its expirations is told, in the signal's overruns. */
+#define PERIOD_MS 5
+#define MISSING_MAX 8
+static double counted_from;
+static long counted;
+static void count(int number, siginfo_t *info, void *context) {
+    (void)number, (void)context;
+    counted += 1 + info->si_overrun;
+}
+static void set_overruns(void) {
+    struct sigaction action = {.sa_sigaction = count, .sa_flags = SA_SIGINFO};
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN + 3};
+    struct itimerspec period = {{0, PERIOD_MS * 1000000L}, {0, PERIOD_MS * 1000000L}};
+    uint64_t block = 1ull << (SIGRTMIN + 3 - 1);
+    timer_t timer;
+    syscall(SYS_rt_sigprocmask, SIG_BLOCK, &block, NULL, 8);
+    if (sigaction(SIGRTMIN + 3, &action, NULL) || timer_create(CLOCK_MONOTONIC, &event, &timer)) abort();
+    counted_from = now();
+    if (timer_settime(timer, 0, &period, NULL)) abort();
+}
+static void one_overruns(void) {
+    /* What is late is missing for a while; what is lost is missing in every round from then on. */
+    static double least = 1e9;
+    static int rounds;
+    uint64_t none = 0;
+    nap(3 * PERIOD_MS * 1000);
+    double t = now();
+    expect("rt_sigsuspend ended by a timer", syscall(SYS_rt_sigsuspend, &none, 8), -EINTR, t, 0);
+    double missing = (now() - counted_from) / PERIOD_MS - counted;
+    if (missing < least) least = missing;
+    if (++rounds < 40) return;
+    if (least > MISSING_MAX || least < -MISSING_MAX) {
+        wrong("expirations of a timer that are missing", (long)least, 0, now() - counted_from);
+        counted += (long)least;
+    }
+    rounds = 0;
+    least = 1e9;
+}
+
 static void nothing(void) {}
 struct test { const char *name; void (*set)(void), (*one)(void); };
 static const struct test tests[] = {
@@ -738,6 +777,7 @@ static const struct test tests[] = {
     {"interrupted_nanosleep", set_interrupted, one_interrupted_nanosleep},
     {"sigsuspend", set_interrupted, one_sigsuspend},
     {"restarting_read", set_restarting, one_pipe_read},
+    {"overruns", set_overruns, one_overruns},
 };
 
 int main(int count, char **arguments) {
