@@ -18,6 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("kept::full::thousands_of_signals", 3, |cluster| {
             signals(cluster, "queue many")
         }),
+        Case::in_lab("kept::masks_of_waits", 3, masks_of_waits),
         Case::in_lab("kept::another_alternate_stack", 3, another_alternate_stack),
         Case::in_lab("kept::denied_time_stamps", 3, denied_stamps),
         Case::in_lab("kept::limits", 2, limits),
@@ -176,6 +177,35 @@ fn signals(cluster: &Cluster, queue: &str) -> Result<()> {
     let steps = [("n1", queue), ("n2", "shares"), ("n3", "take all")];
     same(cluster, "keeps", &steps)?;
     same(cluster, "keeps", &[("n2", queue), ("home", "take all")])
+}
+
+/// A signal that a call's own mask keeps away waits until the call has ended, however often the program moves
+/// meanwhile: it does not end the program, and its handler does not run before that of the signal that ends the
+/// call.
+fn masks_of_waits(cluster: &Cluster) -> Result<()> {
+    let sent_at_home = [
+        ("n1", "wait"),
+        ("n1", "send"),
+        ("n2", "look"),
+        ("home", "look"),
+        ("n3", "wake"),
+    ];
+    same(cluster, "masks", &sent_at_home)?;
+    let sent_away = [
+        ("n1", "wait"),
+        ("n2", "send"),
+        ("n3", "look"),
+        ("home", "wake"),
+    ];
+    same(cluster, "masks", &sent_away)?;
+    let fatal = [
+        ("n1", "default"),
+        ("n1", "wait"),
+        ("n2", "send"),
+        ("n3", "look"),
+        ("home", "look"),
+    ];
+    same(cluster, "masks", &fatal)
 }
 
 /// It leaves in a handler on one stack, and comes home with another one.

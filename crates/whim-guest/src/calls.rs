@@ -600,15 +600,24 @@ impl Guest {
         let Some(call) = thread.and_then(|thread| thread.in_flight.take()) else {
             return self.respond(host_tid, Response::Result(-i64::from(libc::EINTR)));
         };
-        let result = if forwarded.is_quick {
+        let mut due = None;
+        let result = match forwarded.wait_mask {
             // No signal ends such a call, so home has never received it.
-            ERESTARTNOINTR
-        } else {
-            self.tells_interrupted(host_tid, result)
+            _ if forwarded.is_quick => ERESTARTNOINTR,
+            Some(mask) if self.has_deliverable(host_tid, Some(mask)) => {
+                due = Some(mask);
+                result
+            }
+            // As of a call that has not begun: what its mask keeps away comes behind it.
+            Some(_) => ERESTARTSYS,
+            None => self.tells_interrupted(host_tid, result),
         };
         let stopped = self.take_out(host_tid)?;
         let mut registers = stopped.registers()?;
         (registers.orig_rax, registers.rax) = (call.number, result.cast_unsigned());
+        if let Some(mask) = due {
+            return self.suspend_under_mask(stopped, registers, mask);
+        }
         stopped.set_registers(&registers)?;
         self.go_on(host_tid, stopped)
     }
@@ -634,8 +643,8 @@ impl Guest {
         if self.holds.any() {
             self.set_trace(host_tid, Trace::Stopped(stopped));
         } else {
-            stopped.resume(0)?;
             self.set_trace(host_tid, Trace::Running);
+            self.resume_in_time(stopped)?;
         }
         Ok(())
     }

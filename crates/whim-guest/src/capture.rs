@@ -1,7 +1,7 @@
 //! The guest is frozen, and becomes an image again.
 
 use crate::clocks::Ahead;
-use crate::cut::{asking, rewound, was_cut};
+use crate::cut::{asking, is_made_again, rewound, was_cut};
 use crate::error::GuestError;
 use crate::guest::{Guest, Kind, Thread, Trace};
 use crate::signals::Effect;
@@ -142,7 +142,8 @@ impl Guest {
                 let raw = stopped.signal_info()?;
                 let info = self.tickets.redeem(&raw);
                 let effect = self.effect_of(signal, &info);
-                if effect == Effect::Ends {
+                let early = self.comes_before_its_call(&stopped, &info, effect)?;
+                if effect == Effect::Ends && !early {
                     self.keep_fatal(host_tid, signal, info);
                     break;
                 }
@@ -175,7 +176,12 @@ impl Guest {
                 .get(&host_tid)
                 .is_some_and(|thread| thread.awaits);
             let registers = stopped.registers()?;
-            if awaits || !was_cut(&registers) || !self.has_deliverable(host_tid, None) {
+            if awaits
+                || !was_cut(&registers)
+                || is_made_again(&registers)
+                || !self.has_deliverable(host_tid, None)
+            {
+                // A call that waits for signals is made again, and finds there what is pending.
                 break;
             }
             stopped = self.await_delivery(stopped)?;
@@ -725,13 +731,18 @@ fn unreadable_maps(error: maps::MapsError) -> GuestError {
 }
 
 fn image_registers(thread: &Thread, registers: &Registers) -> (Registers, Activity) {
-    let again = rewound(registers);
+    let mut again = rewound(registers);
     let mut image = if thread.awaits {
         asking(registers)
     } else if thread.is_about_to_ask(registers) {
         // The thread came here waiting, and has not asked for the result yet.
         again
     } else {
+        let rewinds = again.rip != registers.rip && again.rax == registers.orig_rax;
+        if thread.enters || (rewinds && whim_calls::waits_for_signals(again.rax)) {
+            // From this the next side knows that it stands right before its call.
+            again.orig_rax = again.rax;
+        }
         return (again, Activity::Computing);
     };
     let call = thread.in_flight.unwrap_or(Syscall {

@@ -63,6 +63,12 @@ pub(crate) fn without_stop(registers: &Registers) -> Registers {
     registers
 }
 
+/// Whether the kernel is about to make a call again that waits for signals.
+pub(crate) fn is_made_again(registers: &Registers) -> bool {
+    (ERESTART_RESTARTBLOCK..=ERESTARTSYS).contains(&registers.rax.cast_signed())
+        && whim_calls::waits_for_signals(registers.orig_rax)
+}
+
 /// Registers of a thread that asks for the result of its call in flight.
 pub(crate) fn asking(registers: &Registers) -> Registers {
     Registers {

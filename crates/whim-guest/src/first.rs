@@ -22,7 +22,7 @@ impl Guest {
     pub(crate) fn effect_of(&self, signal: i32, info: &RawSigInfo) -> Effect {
         let effect = self.effect(signal);
         // Trap: the-first-process-of-a-namespace
-        if effect == Effect::Nothing && self.is_first() && is_fault(signal, info) {
+        if effect == Effect::Nothing && self.is_first() && is_fault(info) {
             return Effect::Ends;
         }
         effect
@@ -30,11 +30,11 @@ impl Guest {
 }
 
 /// Whether the kernel has sent the signal for what the thread itself has done.
-fn is_fault(signal: i32, info: &RawSigInfo) -> bool {
+pub(crate) fn is_fault(info: &RawSigInfo) -> bool {
     let by_kernel = word(info, 8) > 0;
     by_kernel
         && matches!(
-            signal,
+            word(info, 0),
             libc::SIGSEGV
                 | libc::SIGBUS
                 | libc::SIGFPE

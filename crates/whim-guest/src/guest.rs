@@ -1,6 +1,7 @@
 //! The guest process: its threads, their stops, and what is done to stopped threads.
 
 use crate::cut;
+use crate::entries;
 use crate::error::GuestError;
 use crate::mappings::growing;
 use crate::memory::Memory;
@@ -160,6 +161,10 @@ pub(crate) struct Thread {
     pub suspended: Option<Registers>,
     /// The thread left a call that home executes, and will ask for its result.
     pub awaits: bool,
+    /// It came here right before a call that waits for signals, and has not gone on yet.
+    pub enters: bool,
+    /// It is on its way into that call, with all signals blocked; its own mask.
+    pub entering: Option<u64>,
     /// The thread stands where our own work ended, not where a signal came.
     pub at_our_stop: bool,
     /// End of a wait that a freeze has cut off, by this host's CLOCK_MONOTONIC.
@@ -326,6 +331,8 @@ impl Guest {
                 told_interrupted: false,
                 suspended: None,
                 awaits: false,
+                enters: entries::enters(state),
+                entering: None,
                 at_our_stop: true,
                 deadline_ns: None,
                 timed: None,
@@ -511,22 +518,27 @@ impl Guest {
 
     /// A thread has stopped, and no code of ours has been waiting for that.
     fn stopped(&mut self, stopped: Stopped) -> Result<(), GuestError> {
+        match self.answer_stop(stopped) {
+            Err(GuestError::Trace(TraceError::Died)) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn answer_stop(&mut self, stopped: Stopped) -> Result<(), GuestError> {
         let host_tid = stopped.tid();
         if self.holds.any() {
             // Any other stop serves as well as that of the interrupt, because it holds the thread.
+            let stopped = self.stopped_on_its_way(stopped)?;
             self.set_trace(host_tid, Trace::Stopped(stopped));
             return Ok(());
         }
+        self.has_entered(&stopped)?;
         // The code that follows must be able to interrupt the thread again.
         self.set_trace(host_tid, Trace::Running);
-        let result = match stopped.stop() {
+        match stopped.stop() {
             Stop::Signal(signal) => self.deliver(stopped, signal),
             Stop::SyscallStop => self.in_a_wait(stopped),
             _ => self.resume_in_time(stopped),
-        };
-        match result {
-            Err(GuestError::Trace(TraceError::Died)) => Ok(()),
-            other => other,
         }
     }
 
@@ -579,6 +591,15 @@ impl Guest {
         for unread in self.backlog.extract_if(.., |unread| unread.tid == host_tid) {
             self.listener.respond(unread.id, restart)?;
         }
+        let stopped = self.await_stop(host_tid)?;
+        let timed = |thread: &Thread| thread.timed.is_some();
+        if stopped.stop() != Stop::SyscallStop || !self.threads.get(&host_tid).is_some_and(timed) {
+            return Ok(stopped);
+        }
+        // A wait that is followed has a stop of its own at its end; the one that was asked for comes
+        // next.
+        Running::assume(host_tid).interrupt()?;
+        stopped.resume(0)?;
         self.await_stop(host_tid)
     }
 
@@ -588,7 +609,7 @@ impl Guest {
     /// The thread ended instead.
     pub(crate) fn await_stop(&mut self, host_tid: i32) -> Result<Stopped, GuestError> {
         match Running::assume(host_tid).wait()? {
-            Waited::Stopped(stopped) => Ok(stopped),
+            Waited::Stopped(stopped) => self.stopped_on_its_way(stopped),
             Waited::Exited { tid, .. } | Waited::Signaled { tid, .. } => {
                 self.ended(tid);
                 Err(GuestError::Ended)

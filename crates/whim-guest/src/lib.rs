@@ -6,7 +6,7 @@
 //!   accepts them.
 //! - `guest`: threads and their stops. `calls` and `signals` handle what happens to the threads.
 //!   `cut` reads the registers of a stopped call. `unread` handles a signal whose handler is due
-//!   before a reported call has begun. `times` adds up the threads' CPU time, and `waits` computes
+//!   before a reported call has begun. `entries` brings threads back into calls that wait for signals. `times` adds up the threads' CPU time, and `waits` computes
 //!   what is left of their timed waits.
 //! - [`pager`], [`table`], `memory`: pages that come from home when they are needed. `remap`: file
 //!   mappings that become longer. `populate`: pages that are made at once. `refresh`: files that change at home.
@@ -22,6 +22,7 @@ mod clocks;
 mod connections;
 mod control;
 mod cut;
+mod entries;
 mod error;
 mod fault;
 mod first;

@@ -5,6 +5,7 @@
 //! about to be delivered, the thread stops, and we give it the true siginfo.
 
 use crate::cut::{asking, without_stop};
+use crate::entries::Standing;
 use crate::error::GuestError;
 use crate::fault;
 use crate::guest::{Guest, Kind, Thread, Trace};
@@ -15,8 +16,7 @@ use whim_calls::Signal;
 use whim_image::freeze_calls::ERESTARTNOHAND;
 use whim_image::rebuild::runner::step_registers;
 use whim_journey::message::ToHome;
-use whim_model::QueuedSignal;
-use whim_model::Syscall;
+use whim_model::{QueuedSignal, Registers, Syscall};
 use whim_sys::kernel_file;
 use whim_sys::pidfd;
 use whim_sys::process_vm;
@@ -55,7 +55,7 @@ fn called(text: &str) -> (Option<i64>, SplitWhitespace<'_>) {
 /// Signals that stop a process by default.
 const STOPS: [i32; 4] = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 
-fn bit(signal: i32) -> u64 {
+pub(crate) fn bit(signal: i32) -> u64 {
     u32::try_from(signal - 1)
         .ok()
         .and_then(|shift| 1u64.checked_shl(shift))
@@ -121,7 +121,9 @@ impl Guest {
         if effect == Effect::Caught {
             self.leave_proxy(&stopped)?;
         }
-        if effect == Effect::Caught && self.postpone(&stopped, signal, &info)? {
+        // Trap: a-call-s-mask-is-home-s
+        let early = self.comes_before_its_call(&stopped, &info, effect)?;
+        if (early || effect == Effect::Caught) && self.postpone(&stopped, signal, &info)? {
             stopped.resume(0)?;
             return Ok(());
         }
@@ -205,7 +207,7 @@ impl Guest {
     }
 
     /// The signal ends the process at home, where core dump and exit status belong.
-    fn ends_at_home(&mut self, host_tid: i32, signal: i32, info: RawSigInfo) {
+    pub(crate) fn ends_at_home(&mut self, host_tid: i32, signal: i32, info: RawSigInfo) {
         let Ok(number) = u8::try_from(signal) else {
             return;
         };
@@ -236,7 +238,7 @@ impl Guest {
 
     /// Job control acts at home. No thread here runs on until home says so, because the call that
     /// has sent the signal must not return before the stop.
-    fn stops_at_home(
+    pub(crate) fn stops_at_home(
         &mut self,
         host_tid: i32,
         signal: i32,
@@ -323,7 +325,13 @@ impl Guest {
             let executor = target.unwrap_or(self.host_tid);
             return self.queue_exactly(executor, target.is_some(), signal, &info);
         }
-        match self.effect(signal) {
+        let effect = self.effect(signal);
+        if let (Effect::Ends | Effect::Stops, Some(host_tid)) = (effect, chosen)
+            && self.sets_aside(host_tid, target.is_some(), signal, &info)
+        {
+            return Ok(());
+        }
+        match effect {
             // The kernel discards the pending stop signals.
             Effect::Nothing if signal == libc::SIGCONT && self.has_pending_stop() => {
                 self.queue(target, None, signal, info)
@@ -505,7 +513,7 @@ impl Guest {
     }
 
     /// Signals that a thread blocks while it waits in its call.
-    fn blocked(&self, host_tid: i32) -> u64 {
+    pub(crate) fn blocked(&self, host_tid: i32) -> u64 {
         let waiting = self
             .threads
             .get(&host_tid)
@@ -723,16 +731,35 @@ impl Guest {
     ) -> Result<(), GuestError> {
         let stopped = self.take_out(host_tid)?;
         let registers = stopped.registers()?;
+        self.suspend_under_mask(stopped, registers, mask)
+    }
+
+    /// The same for a thread that was taken out of its call; `registers` are those behind the call.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub(crate) fn suspend_under_mask(
+        &mut self,
+        stopped: Stopped,
+        registers: Registers,
+        mask: u64,
+    ) -> Result<(), GuestError> {
+        let host_tid = stopped.tid();
         let mut arguments = self.runner.arguments();
         let address = arguments.add(&mask.to_le_bytes());
         self.runner.store(&arguments)?;
         let suspend = Syscall::new(libc::SYS_rt_sigsuspend, &[address, 8]);
         let at = registers.rip.wrapping_sub(2);
+        let own = stopped.signal_mask()?;
+        stopped.set_signal_mask(u64::MAX)?;
         stopped.set_registers(&step_registers(&registers, at, &suspend))?;
+        let standing = self.await_entry(stopped.resume_to_syscall(0)?, own)?;
         if let Some(thread) = self.threads.get_mut(&host_tid) {
             thread.suspended = Some(registers);
         }
-        stopped.resume(0)?;
+        if let Standing::AtEntry(stopped) | Standing::There(stopped) = standing {
+            stopped.resume(0)?;
+        }
         self.set_trace(host_tid, Trace::Running);
         Ok(())
     }
@@ -742,7 +769,7 @@ impl Guest {
 /// handler runs, the call is made again.
 fn restore_suspended(
     stopped: &Stopped,
-    registers: whim_model::Registers,
+    registers: Registers,
     effect: Effect,
 ) -> Result<(), GuestError> {
     let mut registers = registers;

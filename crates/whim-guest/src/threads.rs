@@ -161,6 +161,8 @@ impl Guest {
                 told_interrupted: false,
                 suspended: None,
                 awaits: false,
+                enters: false,
+                entering: None,
                 at_our_stop: false,
                 deadline_ns: None,
                 timed: None,

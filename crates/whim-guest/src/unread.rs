@@ -10,6 +10,7 @@
 use crate::cut::rewound;
 use crate::error::GuestError;
 use crate::guest::{Guest, Kind, Thread};
+use crate::signals::{Effect, bit};
 use whim_calls::{Decision, resolve};
 use whim_image::freeze_calls::{ERESTARTNOINTR, ERESTARTSYS};
 use whim_model::Syscall;
@@ -93,8 +94,23 @@ impl Guest {
         let thread = self.threads.get_mut(&host_tid);
         let kept = thread.map(|thread| std::mem::take(&mut thread.postponed));
         for kept in kept.unwrap_or_default() {
-            if let Ok(info) = RawSigInfo::try_from(kept.info.as_slice()) {
-                self.queue(Some(host_tid), Some(host_tid), i32::from(kept.signal), info)?;
+            let signal = i32::from(kept.signal);
+            let Ok(info) = RawSigInfo::try_from(kept.info.as_slice()) else {
+                continue;
+            };
+            let effect = self.effect_of(signal, &info);
+            let acts = matches!(effect, Effect::Ends | Effect::Stops);
+            if acts && self.sets_aside(host_tid, true, signal, &info) {
+                continue;
+            }
+            match effect {
+                Effect::Ends if self.blocked(host_tid) & bit(signal) == 0 => {
+                    self.ends_at_home(host_tid, signal, info);
+                }
+                Effect::Stops if self.blocked(host_tid) & bit(signal) == 0 => {
+                    self.stops_at_home(host_tid, signal, info)?;
+                }
+                _ => self.queue(Some(host_tid), Some(host_tid), signal, info)?,
             }
         }
         Ok(())

@@ -57,17 +57,6 @@ impl Guest {
         }
     }
 
-    /// Lets a thread go on. If it is to make a wait again, it is followed.
-    pub(crate) fn resume_in_time(&mut self, stopped: Stopped) -> Result<(), GuestError> {
-        let thread = self.threads.get(&stopped.tid());
-        if thread.is_some_and(|thread| thread.timed.is_some()) {
-            stopped.resume_to_syscall(0)?;
-        } else {
-            stopped.resume(0)?;
-        }
-        Ok(())
-    }
-
     /// A thread that is followed enters its call, or leaves it.
     pub(crate) fn in_a_wait(&mut self, stopped: Stopped) -> Result<(), GuestError> {
         let host_tid = stopped.tid();

@@ -59,6 +59,10 @@ pub(crate) fn plan(thread: &FrozenThread, begins_in_guest: &dyn Fn(u64) -> bool)
     let short = matches!(call.state, CallState::Short { .. });
     if local && !short && (!sleeps || number == FUTEX) {
         registers.rax = number;
+        if whim_calls::waits_for_signals(number) {
+            // From this the host knows that it stands right before its call.
+            registers.orig_rax = number;
+        }
         let cut = matches!(call.state, CallState::Cut { timeout: Some(_) });
         let call = cut.then_some(in_flight);
         return Plan {

@@ -63,7 +63,10 @@ impl Frozen {
         }
         let mut held = Vec::new();
         for index in 0..self.threads.len() {
-            match self.let_go(index) {
+            match self
+                .back_in_its_call(index)
+                .and_then(|()| self.let_go(index))
+            {
                 Ok(one) => held.extend(one),
                 Err(FreezeError::Trace(TraceError::Died)) => {}
                 Err(error) => return Err(error),

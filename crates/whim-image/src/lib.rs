@@ -10,6 +10,7 @@ pub mod freeze_assemble;
 pub mod freeze_attend;
 pub mod freeze_calls;
 mod freeze_continue;
+mod freeze_entries;
 mod freeze_groups;
 pub mod freeze_observe;
 pub mod freeze_release;
