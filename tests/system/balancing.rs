@@ -279,9 +279,8 @@ fn numbers_are_those_of_the_record(cluster: &Cluster, pid: i32) -> Result<()> {
             .with_context(|| format!("No {name} in {numbers}"))
     };
     let sentence = format!(
-        "it relieves n1 of {:.3} and costs n2 {:.3};",
-        number("relieves")?,
-        number("adds")?
+        "n2 gets {:.0}% of the strain that it takes off n1,",
+        100.0 * number("adds")? / number("relieves")?
     );
     let sentences = told["sentences"].to_string();
     ensure!(

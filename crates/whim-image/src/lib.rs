@@ -26,5 +26,6 @@ pub mod settings;
 pub mod sharing;
 pub mod stay;
 pub mod stay_descriptors;
+pub mod stay_sentences;
 mod stay_threads;
 pub mod vdso;

@@ -150,7 +150,7 @@ pub enum StayReason {
     UnknownDescriptor(String),
     #[error("It shares System V memory with other processes ({0})")]
     SystemVMemory(String),
-    #[error("It has writable shared memory ({0})")]
+    #[error("It shares memory with others ({0})")]
     SharedWritable(String),
     #[error("It has shared memory ({0}) that cannot be watched")]
     SharedUnheard(String),

@@ -145,9 +145,9 @@ pub(crate) enum Verb {
     },
     /// End 'whim drain'
     Undrain { node: String },
-    /// List processes that may move, and where they are
+    /// List processes that may move, and where they are, and guests of other nodes
     Ps {
-        /// Ended ones too, and guests of other nodes
+        /// Ended ones too
         #[arg(short, long)]
         all: bool,
         /// One JSON object per line

@@ -604,7 +604,10 @@ pub(crate) fn why(daemon: &Daemon, stat: &Stat) -> Option<(String, Option<Decide
         .balancer
         .record(process(stat.pid, stat.start_time))?;
     let (watched, _, _) = balancing.watched.get(&stat.pid)?;
-    let mut text = words::record(record, daemon.clock_ms(), watched.node(), &name);
+    let candidate = daemon.moves().candidates().get(stat.pid).cloned();
+    let failure = candidate.and_then(|candidate| candidate.last_failure);
+    let from = (watched.node(), failure.as_deref());
+    let mut text = words::record(record, daemon.clock_ms(), from, &name);
     let trip = balancing.balancer.rules.move_takes(float(watched.memory));
     text.push_str(&words::measured(watched, trip));
     let names = members.iter().map(|member| &member.name).chain([&own]);

@@ -1,6 +1,7 @@
 //! The interfaces of this node: the command line, the monitors, the page, metrics, other nodes.
 
 pub(crate) mod clients;
+mod guests;
 pub(crate) mod health;
 pub(crate) mod lines;
 pub(crate) mod listing;

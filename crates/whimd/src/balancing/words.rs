@@ -34,12 +34,20 @@ pub(super) fn relocation(relocation: &Relocation, name: &dyn Fn(NodeId) -> Strin
 
 fn weighed(numbers: &Numbers, from: &str, to: &str) -> String {
     format!(
-        "it relieves {from} of {:.3} and costs {to} {:.3}; it gains {}, and stands still for {}",
-        numbers.relieves,
-        numbers.adds,
+        "programs wait {} less in all, {}, and it stands still for {}",
         seconds(numbers.gain),
+        strain(numbers, from, to),
         seconds(numbers.cost)
     )
+}
+
+/// The two costs have no unit that a person knows, but the one as a part of the other is clear.
+fn strain(numbers: &Numbers, from: &str, to: &str) -> String {
+    if numbers.relieves <= 0.0 {
+        return format!("it would not relieve {from}");
+    }
+    let percent = (100.0 * numbers.adds / numbers.relieves).max(0.0);
+    format!("{to} gets {percent:.0}% of the strain that it takes off {from}")
 }
 
 /// What was measured of a program.
@@ -73,16 +81,19 @@ fn seconds(seconds: f64) -> String {
     }
 }
 
-/// What was decided about a program last; `from` is where it is.
+/// What was decided about a program last; `from` is where it is, and `failure` what the last try to move it ended with.
 #[must_use]
 pub(super) fn record(
     record: &Record,
     now: Millis,
-    from: &str,
+    (from, failure): (&str, Option<&str>),
     name: &dyn Fn(NodeId) -> String,
 ) -> String {
     let since = now.saturating_sub(record.since) / 1000;
-    let sentence = verdict(&record.verdict, from, name);
+    let mut sentence = verdict(&record.verdict, from, name);
+    if let (Verdict::Failed { .. }, Some(failure)) = (record.verdict, failure) {
+        sentence = format!("{sentence} ({})", failure.trim_end_matches('.'));
+    }
     match (record.verdict, since) {
         (Verdict::Move(_), _) => format!("Balancer, {since} s ago: {sentence}."),
         (_, 0..=1) => format!("Balancer, now: {sentence}."),
@@ -180,16 +191,23 @@ mod tests {
             at: 9_000,
             since,
         };
-        let said = |verdict, since| super::record(&record(verdict, since), 9_000, "n1", &name);
+        let failure = Some("To n2: Node n2 does not answer: it is down.");
+        let said =
+            |verdict, since| super::record(&record(verdict, since), 9_000, ("n1", failure), &name);
         assert_eq!(
             said(Verdict::Move(relocation(Cause::Load)), 2_000),
-            "Balancer, 7 s ago: From n1 to n2, since there is less to wait for there: it relieves n1 of 0.750 \
-             and costs n2 0.250; it gains 12.3 s, and stands still for 56 ms."
+            "Balancer, 7 s ago: From n1 to n2, since there is less to wait for there: programs wait 12.3 s less in \
+             all, n2 gets 33% of the strain that it takes off n1, and it stands still for 56 ms."
         );
         assert_eq!(
             said(Verdict::Stay(Stay::NotCheaper(NUMBERS)), 4_000),
-            "Balancer, for 5 s: it stays, since no node is better by enough: to n2, it relieves n1 of 0.750 \
-             and costs n2 0.250; it gains 12.3 s, and stands still for 56 ms."
+            "Balancer, for 5 s: it stays, since no node is better by enough: to n2, programs wait 12.3 s less in \
+             all, n2 gets 33% of the strain that it takes off n1, and it stands still for 56 ms."
+        );
+        assert_eq!(
+            said(Verdict::Failed { wait_ms: 20_000 }, 9_000),
+            "Balancer, now: it stays, since the last try failed; the next is in 20 s (To n2: Node n2 does not \
+             answer: it is down)."
         );
         assert_eq!(
             said(

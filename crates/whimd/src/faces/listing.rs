@@ -8,6 +8,7 @@ use whim_model::CpuTime;
 
 use crate::balancing;
 use crate::daemon::Daemon;
+use crate::faces::guests;
 use crate::host::Host;
 use crate::line::journal::{JournalSummary, read_journal};
 use crate::line::probes::Probes;
@@ -26,18 +27,17 @@ use whim_machine::sensors::{Report, float};
 use whim_monitor::plain;
 use whim_sys::freezer;
 
-/// Rows of `whim ps`: this node's own processes; `all` adds ended ones, and guests of other nodes.
+/// Rows of `whim ps`: this node's own processes, and its guests; `all` adds ended ones.
 pub(crate) async fn processes(daemon: &Arc<Daemon>, all: bool) -> Vec<ProcessRow> {
     watching::refresh_all(daemon.moves()).await;
     let blocking = Arc::clone(daemon);
-    let mut rows = tokio::task::spawn_blocking(move || own_rows(&blocking, all))
-        .await
-        .unwrap_or_default();
-    if all {
-        rows.extend(guest_rows(daemon.host()));
-    }
-    name_users(&mut rows);
-    rows
+    let looked_at = tokio::task::spawn_blocking(move || {
+        let mut rows = own_rows(&blocking, all);
+        name_users(&mut rows);
+        rows.extend(guests::rows(blocking.host()));
+        rows
+    });
+    looked_at.await.unwrap_or_default()
 }
 
 /// Fills in the names of users. Each name is asked for once, not for each process.
@@ -140,7 +140,8 @@ fn say_what_keeps(daemon: &Daemon, rows: &mut [ProcessRow], at_home: &[(usize, C
             true => stay_of(daemon, candidate, candidate.pid),
             false => Some(UNASKED.into()),
         };
-        if daemon.moves().under_way().contains(candidate.pid) {
+        let moves_now = row.stay.as_deref() == Some(stay::MOVES_NOW);
+        if moves_now || daemon.moves().under_way().contains(candidate.pid) {
             // Meanwhile our own supervisor traces it.
             row.stay = None;
             row.state = State::Moving;
@@ -254,37 +255,6 @@ fn stands_still(pid: i32) -> Option<String> {
     freezer::frozen_group_of(pid).map(|group| plain::sentence(&freezer::sentence(&group)))
 }
 
-fn guest_rows(host: &Host) -> Vec<ProcessRow> {
-    let node = host.ground().cluster().node();
-    let guests: Vec<_> = host.guests().by_key.values().cloned().collect();
-    let rows = guests.into_iter().map(|guest| ProcessRow {
-        pid: guest.request.pid,
-        home: guest.request.home.clone(),
-        r#where: node.clone(),
-        state: State::Away,
-        reason: None,
-        moves: guest.request.epoch,
-        cpu_seconds: None,
-        cpus_wanted: None,
-        cpus_got: None,
-        home_calls: None,
-        cpu_percent: 0.0,
-        memory_bytes: guest.request.memory_bytes,
-        stay: None,
-        not_candidate: None,
-        uid: guest.private_id,
-        user: None,
-        parent: None,
-        home_supervisor_pid: None,
-        guest_supervisor_pid: Some(guest.supervisor_pid),
-        command: format!(
-            "[guest of {}]",
-            processes::user_name(guest.private_id.unwrap_or(0))
-        ),
-    });
-    rows.collect()
-}
-
 /// `whim why PID`.
 ///
 /// # Errors
@@ -344,8 +314,12 @@ fn sentences_of(
     let last_move = last_move.map(LastMove::sentence);
     if let Some(status) = journey.as_ref().and_then(|journey| journey.status.as_ref()) {
         text.push(format!(
-            "It is on {} ({:?}, epoch {}), has moved {} times and sent {} calls home from there.",
-            status.location, status.state, status.epoch, status.moves, status.forwarded_calls
+            "It is on {} ({:?}, epoch {}), has moved {} and sent {} home from there.",
+            status.location,
+            status.state,
+            status.epoch,
+            times(status.moves.into()),
+            counted(status.forwarded_calls, "call")
         ));
         let still = stands_still(pid).filter(|_| status.state != State::Home);
         text.extend(still.or_else(|| status.reason.clone()));
@@ -356,8 +330,13 @@ fn sentences_of(
     }
     text.extend(last_move);
     text.extend(came_home);
+    if daemon.moves().under_way().contains(pid) {
+        // What would keep it is not looked for while our own supervisor holds it.
+        text.push(stay::MOVES_NOW.into());
+        return text;
+    }
     let tracer = processes::credentials(pid).map_or(0, |credentials| credentials.tracer);
-    if tracer != 0 {
+    if tracer != 0 && !stay::is_home_supervisor(daemon.moves(), tracer) {
         text.push(format!(
             "It is traced by {tracer} ({}).",
             command(daemon.moves().probes(), caller, tracer)
@@ -396,6 +375,22 @@ async fn came_home(daemon: &Daemon, stat: &Stat) -> Option<String> {
     let read = read_journal(daemon.settings().journal(&last.journey)).await;
     let reason = read.came_home_for?;
     Some(format!("It came home by itself: {reason}"))
+}
+
+/// How often, in words.
+fn times(count: u64) -> String {
+    match count {
+        1 => "once".into(),
+        2 => "twice".into(),
+        count => format!("{count} times"),
+    }
+}
+
+fn counted(count: u64, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    }
 }
 
 fn constraints(candidate: &Candidate) -> Vec<String> {
@@ -490,7 +485,11 @@ pub(crate) async fn cpu_away(daemon: &Arc<Daemon>, run: &str) -> (CpuTime, u32) 
 fn call_lines(summary: &JournalSummary, moves: u32) -> Vec<String> {
     let counts = summary.calls.values();
     let total = counts.fold(0u64, |sum, count| sum.saturating_add(*count));
-    let mut lines = vec![format!("{total} calls sent home in {moves} moves")];
+    let mut lines = vec![format!(
+        "{} sent home in {}",
+        counted(total, "call"),
+        counted(moves.into(), "move")
+    )];
     let mut calls: Vec<(&String, &u64)> = summary.calls.iter().collect();
     calls.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
     lines.extend(
@@ -521,11 +520,12 @@ pub(crate) fn nodes(host: &Host) -> Vec<NodeRow> {
     for member in members.into_iter().filter(|member| member.name != own) {
         let report = peers.get(&member.name).map(|Health { report, .. }| report);
         let state = peers.state(&member.name);
+        let row = match state {
+            NodeState::Down => without_load(node_row(member.name.clone(), state, report)),
+            _ => node_row(member.name.clone(), state, report),
+        };
         let refuses = membership::refusal(&member.name, peers.refused_since);
-        rows.push(NodeRow {
-            refuses,
-            ..node_row(member.name, state, report)
-        });
+        rows.push(NodeRow { refuses, ..row });
     }
     for admitted in host.ground().cluster().admitted() {
         // The earliest admission comes first, so a node that was removed and came back is shown with its
@@ -542,6 +542,17 @@ pub(crate) fn nodes(host: &Host) -> Vec<NodeRow> {
         }
     }
     rows
+}
+
+/// What a node that is down does is nothing; what it last said of that would look like news.
+fn without_load(row: NodeRow) -> NodeRow {
+    NodeRow {
+        load: None,
+        throttled_cpus: None,
+        cpu_pressure_percent: None,
+        memory_pressure_percent: None,
+        ..row
+    }
 }
 
 fn node_row(name: String, state: NodeState, report: Option<&Report>) -> NodeRow {
@@ -612,5 +623,13 @@ mod tests {
         assert_eq!(seen_by(7, false), ["program", "other", guest]);
         let all = ["/bin/program secret", "/usr/bin/other secret", guest];
         assert_eq!(seen_by(7, true), all);
+    }
+
+    #[test]
+    fn how_often_is_said_in_words() {
+        let said: Vec<String> = [0, 1, 2, 3].map(times).into();
+        assert_eq!(said, ["0 times", "once", "twice", "3 times"]);
+        assert_eq!(counted(1, "call"), "1 call");
+        assert_eq!(counted(0, "call"), "0 calls");
     }
 }

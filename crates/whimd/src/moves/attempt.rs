@@ -222,7 +222,9 @@ impl Attempt {
             }
             Err(error) => {
                 let cause = self.cause.name();
-                let text = format!("To {}: {error} (cause: {cause})", self.to);
+                let text = format!("To {}: {error}", self.to);
+                moves.census().candidates().note_failure(self.pid, &text);
+                let text = format!("{text} (cause: {cause})");
                 moves.ground().events().add(Some(self.pid), "refused", text);
             }
         }

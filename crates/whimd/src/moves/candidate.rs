@@ -159,6 +159,9 @@ pub(crate) struct Candidate {
     /// Its last move, as long as it lives.
     #[serde(default)]
     pub last_move: Option<LastMove>,
+    /// Why it could not be moved when that was tried last, if it has not moved since; a sentence.
+    #[serde(skip)]
+    pub last_failure: Option<String>,
     /// It is a candidate only for as long as somebody tries to move it. What it starts is none.
     #[serde(skip)]
     pub tried: bool,
@@ -187,6 +190,7 @@ impl Candidate {
             declared: false,
             found_to_stay: None,
             last_move: None,
+            last_failure: None,
             tried: false,
             seen: None,
             cpu_percent: 0.0,

@@ -12,6 +12,9 @@ use whim_machine::process::{self, Process};
 use whim_machine::processes::{self, Stat};
 use whim_machine::sensors::float;
 
+/// The most characters that are kept of why a process could not be moved.
+const FAILURE_MAX: usize = 500;
+
 /// Whether candidacy passes down to this child: it must have the rights that were declared.
 fn inherits(declaration: &Declaration, child: &Stat) -> bool {
     let process = Process::open_same(child.pid, child.start_time);
@@ -152,7 +155,15 @@ impl Candidates {
     pub(crate) fn note_move(&mut self, pid: i32, last_move: LastMove) {
         if let Some(candidate) = self.by_pid.get_mut(&pid) {
             candidate.last_move = Some(last_move);
+            candidate.last_failure = None;
             self.moved = true;
+        }
+    }
+
+    /// Notes why a process could not be moved, for whoever asks why it stays.
+    pub(crate) fn note_failure(&mut self, pid: i32, why: &str) {
+        if let Some(candidate) = self.by_pid.get_mut(&pid) {
+            candidate.last_failure = Some(why.chars().take(FAILURE_MAX).collect());
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use whim_balance::candidate::SystemPart;
 use whim_image::stay::{self, Policy, StayReason};
+use whim_image::stay_sentences;
 use whim_machine::processes::{self, Stat};
 use whim_monitor::plain::sentence;
 use whim_sys::yama::Scope;
@@ -14,6 +15,8 @@ use crate::moves::Moves;
 
 /// How long a program may take to start another one, which shares its memory until then.
 const STARTS_WITHIN: Duration = Duration::from_millis(200);
+/// Of a process that its home supervisor has stopped, to move it or to let go of it.
+pub(crate) const MOVES_NOW: &str = "It is being moved just now.";
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 /// The first process of a machine, or of a container.
 const FIRST: i32 = 1;
@@ -65,12 +68,24 @@ fn find(moves: &Moves, pid: i32, patience: Patience) -> (Vec<String>, bool) {
     };
     let passing = matches!(found.as_slice(), [StayReason::SharesMemory(_)]);
     // The reasons contain paths, whose text is the user's.
+    let held = |reason: &StayReason| match reason {
+        StayReason::Traced(tracer) => is_home_supervisor(moves, *tracer),
+        _ => false,
+    };
+    let moves_now = found.iter().any(held);
+    let found: Vec<StayReason> = found.into_iter().filter(|reason| !held(reason)).collect();
+    let found = stay_sentences::sentences(&found);
     let found = found.iter().map(|reason| sentence(&format!("{reason}.")));
+    let moves_now = moves_now.then_some(MOVES_NOW);
     let kept = moves.host().orders().keeps();
     let part = processes::stat(pid).ok();
     let part = part.and_then(|stat| part_of_the_system(moves, &stat, patience));
     let part = part.map(of_part);
-    let kept = kept.into_iter().chain(part).chain(forbidden);
+    let kept = kept
+        .into_iter()
+        .chain(part)
+        .chain(forbidden)
+        .chain(moves_now);
     let kept = kept.map(str::to_owned);
     let reasons: Vec<String> = kept.chain(found).collect();
     let passing = passing && reasons.len() == 1;
@@ -93,6 +108,11 @@ pub(crate) fn part_of_the_system(
             .programs()
             .are_executed_by(moves.probes(), stat, patience);
     ours.then_some(SystemPart::Ours)
+}
+
+/// Whether a tracer is no debugger but a supervisor of this daemon, which moves what it traces.
+pub(crate) fn is_home_supervisor(moves: &Moves, tracer: i32) -> bool {
+    processes::stat(tracer).is_ok_and(|stat| is_supervisor(moves, &stat))
 }
 
 /// Whether this daemon started it to carry a journey, or a guest.
