@@ -62,6 +62,11 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "fn a_join_that_fails_says_why",
     ),
     (
+        "No daemon answers at …",
+        "crates/whim/tests/cli.rs",
+        "No daemon answers at /nonexistent/control.sock",
+    ),
+    (
         "It is traced by process",
         "tests/system/stay.rs",
         "stay::reasons_come_and_go",

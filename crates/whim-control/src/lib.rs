@@ -10,3 +10,4 @@ pub mod history;
 mod owned;
 pub mod places;
 pub mod protocol;
+pub mod similar;

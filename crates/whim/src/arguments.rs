@@ -225,9 +225,17 @@ pub(crate) enum Verb {
         /// Even if the rest of the cluster cannot be told, processes are away, or the CA is here, which is lost
         #[arg(long)]
         force: bool,
+        /// Do not ask. Without a terminal nobody is asked
+        #[arg(short, long)]
+        yes: bool,
     },
     /// Remove a node from the cluster; it is refused at once
-    Remove { node: String },
+    Remove {
+        node: String,
+        /// Do not ask. Without a terminal nobody is asked
+        #[arg(short, long)]
+        yes: bool,
+    },
     /// The certificate authority of the cluster
     #[command(subcommand)]
     Ca(Ca),

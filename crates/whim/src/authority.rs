@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use whim_control::client::Client;
 use whim_control::protocol::{Answer, Request};
-use whim_secret::files;
+use whim_secret::files::{self, FileError};
 
 use crate::arguments::NodeOptions;
 use crate::output;
@@ -29,7 +29,14 @@ pub(crate) fn back_up(mut client: Client, file: &Path) -> Result<()> {
         whole && !copy.is_empty(),
         "The daemon has told no copy of the CA that could be read again: nothing was written"
     );
-    Ok(files::write_once(file, copy.as_bytes())?)
+    match files::write_once(file, copy.as_bytes()) {
+        // Said of the file, which was to be new, it would help nobody.
+        Err(FileError::Missing { .. }) => anyhow::bail!(
+            "The directory of {} is not there: make it, and try again; nothing was written",
+            file.display()
+        ),
+        written => Ok(written?),
+    }
 }
 
 /// `whim init --restore FILE`.

@@ -14,6 +14,7 @@ use whim_control::protocol::{Answer, Request};
 mod arguments;
 mod authority;
 mod check;
+mod confirm;
 mod doctor;
 mod generated;
 mod history;
@@ -251,6 +252,21 @@ fn perform(verb: Verb, connect: &Connect<'_>) -> Result<()> {
             restore: Some(file),
         } => authority::restore(connect()?, node, &file),
         Verb::Ca(Ca::Backup { file }) => authority::back_up(connect()?, &file),
+        Verb::Leave { force, yes } => {
+            confirm::ask(
+                "This node leaves the cluster, and needs a new token to come back.",
+                yes,
+            )?;
+            say(connect, &Request::Leave { force })
+        }
+        Verb::Remove { node, yes } => {
+            let what = format!(
+                "{node} is put out of the cluster: guests that it does not let go end, and it needs a new token to \
+                 come back."
+            );
+            confirm::ask(&what, yes)?;
+            say(connect, &Request::Remove { node })
+        }
         administrative => say(connect, &administrative_request(administrative)?),
     }
 }
@@ -288,8 +304,6 @@ fn administrative_request(verb: Verb) -> Result<Request> {
         Verb::Drain { wait, node } => Request::Drain { node, wait },
         Verb::Undrain { node } => Request::Undrain { node },
         Verb::Token => Request::Token,
-        Verb::Leave { force } => Request::Leave { force },
-        Verb::Remove { node } => Request::Remove { node },
         other => anyhow::bail!("{other:?} is answered elsewhere"),
     })
 }

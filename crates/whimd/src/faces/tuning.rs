@@ -10,6 +10,7 @@ use crate::ground::Ground;
 use whim_control::config::Config;
 use whim_control::places::Places;
 use whim_control::protocol::{Knob, LeaseChoice};
+use whim_control::similar;
 
 /// Longest value, in bytes.
 const VALUE_MAX: usize = 4096;
@@ -50,9 +51,10 @@ fn knob(key: &str) -> Result<(&'static str, Read), String> {
     found.ok_or_else(|| {
         let names: Vec<&str> = KNOBS.iter().map(|(name, _)| *name).collect();
         format!(
-            "{key:?} cannot be changed while the daemon runs; what can: {}. All else stands in the configuration, \
+            "{key:?} cannot be changed while the daemon runs; what can: {}{}. All else stands in the configuration, \
              and holds from the next start of whimd on",
-            names.join(", ")
+            names.join(", "),
+            similar::question(key, names.iter().copied())
         )
     })
 }

@@ -12,7 +12,9 @@ use crate::host::hosting;
 use crate::host::orders::{NotNoted, Orders};
 use crate::members::membership::Membership;
 use crate::members::peers::{NAMED_MAX, NodeReply, NodeRequest, OwnProcess};
+
 use crate::moves::Moves;
+use crate::moves::destinations;
 use crate::moves::journeys::Journey;
 use crate::moves::moving;
 use crate::moves::watching;
@@ -26,6 +28,9 @@ const AGAIN: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(200);
 /// How often a draining node is asked what it has left.
 const ASK: Duration = Duration::from_millis(500);
+/// A node's report is heard within this time, even if two get lost.
+const HEARD_WITHIN: Duration = Duration::from_secs(3);
+const HEARD_LOOK: Duration = Duration::from_millis(50);
 
 type Answers = UnboundedSender<Answer>;
 
@@ -396,6 +401,7 @@ pub(crate) async fn drain_node(
             ));
         }
         if remaining.guests == 0 && (own == 0 || !wait) {
+            until_heard(moves, node).await;
             return Ok(format!(
                 "{node} is drained: 'whim undrain {node}' ends that"
             ));
@@ -405,6 +411,18 @@ pub(crate) async fn drain_node(
         }
         tokio::time::sleep(ASK).await;
         remaining = ask(moves, node, DrainOrder::Remaining).await?;
+    }
+}
+
+/// Waits until the node has reported that it is drained, so that whoever asks for the nodes next sees it. It tells all
+/// at once; where the report is lost, the next one comes a second later.
+async fn until_heard(moves: &Arc<Moves>, node: &str) {
+    let ground = moves.ground();
+    let deadline = Instant::now() + HEARD_WITHIN;
+    let is_known =
+        || node == ground.cluster().node() || ground.peers().state(node) == NodeState::Draining;
+    while !is_known() && Instant::now() < deadline {
+        tokio::time::sleep(HEARD_LOOK).await;
     }
 }
 
@@ -437,6 +455,7 @@ async fn ask(moves: &Arc<Moves>, node: &str, order: DrainOrder) -> Result<Remain
         let said = drain(moves, on, told_before).await;
         return said.map_err(|error| error.to_string());
     }
+    destinations::known_node(moves, node).map_err(|error| error.to_string())?;
     let request = NodeRequest::Drain { on, told_before };
     let said = moves
         .ground()

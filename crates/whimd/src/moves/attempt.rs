@@ -33,8 +33,13 @@ pub(crate) enum MoveError {
     NotSeen(#[from] NotSeen),
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    #[error("There is no node {node} in this cluster; it has: {known}")]
-    UnknownNode { node: String, known: String },
+    #[error("There is no node {node} in this cluster; it has: {known}{meant}")]
+    UnknownNode {
+        node: String,
+        /// A question, or nothing.
+        meant: String,
+        known: String,
+    },
     #[error("Node {node} does not answer: it is {state}")]
     NotUp { node: String, state: NodeState },
     #[error("{0}; 'whim doctor' says how to be a member again")]

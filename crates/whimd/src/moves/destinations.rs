@@ -8,6 +8,7 @@ use crate::moves::Moves;
 use crate::moves::attempt::{MoveError, Target};
 use crate::moves::journeys::Journey;
 use whim_control::protocol::NodeState;
+use whim_control::similar;
 
 /// Names of the members, for a message.
 fn known(cluster: &Cluster) -> String {
@@ -19,18 +20,31 @@ fn known(cluster: &Cluster) -> String {
     }
 }
 
+/// Whether there is such a node.
+///
+/// # Errors
+/// There is none; which ones there are, and which one may be meant.
+pub(crate) fn known_node(moves: &Moves, node: &str) -> Result<(), MoveError> {
+    let cluster = moves.ground().cluster();
+    if cluster.member(node).is_some() {
+        return Ok(());
+    }
+    let members = cluster.members();
+    let names = members.iter().map(|member| member.name.as_str());
+    Err(MoveError::UnknownNode {
+        node: node.to_string(),
+        meant: similar::question(node, names),
+        known: known(cluster),
+    })
+}
+
 /// Whether a process may go to this node now.
 ///
 /// # Errors
 /// Why not.
 pub(crate) fn check(moves: &Moves, target: &Target, node: &str) -> Result<(), MoveError> {
     let pid = target.stat.pid;
-    if moves.ground().cluster().member(node).is_none() {
-        return Err(MoveError::UnknownNode {
-            node: node.to_string(),
-            known: known(moves.ground().cluster()),
-        });
-    }
+    known_node(moves, node)?;
     if target
         .journey
         .as_ref()
