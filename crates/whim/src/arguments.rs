@@ -7,13 +7,36 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use whim_control::protocol::{LeaseChoice, RunClass};
 
+/// What `whim --help` and whim(1) say behind all verbs.
+pub(crate) const MORE: &str = "\
+Examples:
+  whim lab up                   three nodes on this machine, to try it out
+  whim run -- ./simulation      a program that may move
+  whim ps                       where programs are
+  whim migrate 4711 best        process 4711 to the least loaded node
+  whim migrate 4711 home        and back
+  whim why 4711                 why it is where it is, or stays
+
+Exit status:
+  0    done
+  1    refused or failed; standard error says why
+  2    the command line was not understood
+  125  'run' and 'shell': the program was not started; 126, 127: it cannot be executed, there is none;
+       else they end as the program does
+
+Files:
+  /etc/whim/config.toml         configuration (of a plain user's daemon ~/.config/whim/config.toml)
+  /var/lib/whim                 what the daemon keeps (~/.local/state/whim)
+  /run/whim                     its sockets ($XDG_RUNTIME_DIR/whim)";
+
 /// Ordinary machines as one computer: programs move between them while they run.
 #[derive(Debug, Parser)]
 #[command(
     name = "whim",
     version,
     max_term_width = 100,
-    arg_required_else_help = true
+    arg_required_else_help = true,
+    after_long_help = MORE
 )]
 pub(crate) struct Arguments {
     /// Control socket of the daemon (default: that of this user's daemon, or else of root's)

@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, MORE};
 
 /// Completions for `shell`, to standard output.
 pub(crate) fn completions(shell: Shell) {
@@ -39,7 +39,10 @@ fn visible() -> Command {
     if let Some(about) = whole.get_about() {
         command = command.about(about.clone());
     }
-    command.version(env!("CARGO_PKG_VERSION")).subcommands(kept)
+    command
+        .version(env!("CARGO_PKG_VERSION"))
+        .after_long_help(MORE)
+        .subcommands(kept)
 }
 
 /// `whim.1`, `whim-run.1`, `whim-lab-up.1`, ..., `whimd.1` into `directory`.
@@ -72,4 +75,24 @@ fn man_page(command: &Command, name: &str, directory: &Path) -> io::Result<()> {
         man_page(verb, &format!("{name}-{}", verb.get_name()), directory)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_has_examples_exit_statuses_and_files() {
+        let directory = tempfile::tempdir().expect("a directory");
+        man_pages(directory.path()).expect("written");
+        let page = fs::read_to_string(directory.path().join("whim.1")).expect("a page");
+        for part in [
+            "Examples:",
+            "Exit status:",
+            "Files:",
+            "/etc/whim/config.toml",
+        ] {
+            assert!(page.contains(part), "{part} is not in {page}");
+        }
+    }
 }
