@@ -2,6 +2,8 @@
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
+# Of `make install`: with 'yes' it also makes the group whim-admin and /etc/whim/config.toml, which are not below PREFIX.
+SYSTEM  ?= no
 PART    ?= 1/1
 # Of `make deb`: what is built (release, dev), and the package's revision.
 PROFILE  ?= release
@@ -43,7 +45,7 @@ help:
 	@echo "make test                the gate: lints, unit, integration and quick system tests"
 	@echo "make test-full PART=k/n  all tests, also fuzz targets, or a part; can be taken up again"
 	@echo "make bench               the measurements of docs/benchmarks.md"
-	@echo "make install PREFIX=DIR  programs, units, man pages, completions"
+	@echo "make install PREFIX=DIR  programs, units, man pages, completions; with SYSTEM=yes also group and /etc/whim"
 	@echo "make deb                 a Debian package of them, in $(TARGET)/deb (PROFILE=dev: quickly built)"
 	@echo "make fmt lint            format the sources; run the linter"
 	@echo "make pipt test-pipt      the image toolkit of mpi/: build it; lint and test it"
@@ -201,12 +203,13 @@ build:
 
 install: build
 	@$(MAKE) install-files
-	@if [ -z "$(DESTDIR)" ]; then dist/make-group; fi
+	@if [ -z "$(DESTDIR)" ] && [ "$(SYSTEM)" = yes ]; then dist/make-group; fi
+	@dist/say-next "$(PREFIX)" "$(SYSTEM)"
 
-# What belongs where, of programs that are built already.
+# What belongs where, of programs that are built already. What only debuggers need stays with those.
 install-files:
-	install -d $(bindir) $(mandir)/man1 $(unitdir) $(userdir) $(sysusers) $(confdir)
-	install -m 755 $(PROGRAMS:%=$(BUILT)/%) $(bindir)
+	install -d $(bindir) $(mandir)/man1 $(unitdir) $(userdir) $(sysusers)
+	install -m 755 -s $(PROGRAMS:%=$(BUILT)/%) $(bindir)
 	install -m 644 $(GENERATED)/man/*.1 $(mandir)/man1
 	install -D -m 644 $(GENERATED)/completions/whim.bash $(datadir)/bash-completion/completions/whim
 	install -D -m 644 $(GENERATED)/completions/_whim $(zshdir)/_whim
@@ -215,7 +218,9 @@ install-files:
 	sed 's|@bindir@|$(PREFIX)/bin|' dist/whimd-user.service > $(userdir)/whimd.service
 	sed 's|@bindir@|$(PREFIX)/bin|' dist/whim-evacuate.service > $(unitdir)/whim-evacuate.service
 	install -m 644 dist/whim.sysusers $(sysusers)/whim.conf
-	test -e $(confdir)/config.toml || install -m 644 dist/config.toml $(confdir)/config.toml
+	@if [ "$(SYSTEM)" = yes ] && ! [ -e $(confdir)/config.toml ]; then \
+		install -D -m 644 dist/config.toml $(confdir)/config.toml; \
+	fi
 
 # Cargo puts programs of the profile 'dev' into 'debug'.
 deb:

@@ -1,12 +1,14 @@
 //! The lab as somebody meets it who tries it out: it says what there is, and what to do next.
 
 use std::fs::{self, File};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
 use whim_system_tests::process::{self, Running, eventually};
-use whim_system_tests::{Case, Cluster, Context, Result, ensure};
+use whim_system_tests::terminal::Terminal;
+use whim_system_tests::{Case, Cluster, Context, Result, ensure, place};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Opens a link as a browser does, and shows what is said to the cookie that it gets.
@@ -26,6 +28,8 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::in_lab("labs::say_what_there_is", 2, say_what_there_is),
         Case::in_lab("labs::page_on_the_machine", 1, page_on_the_machine),
+        Case::in_lab("labs::slips_are_told", 2, slips_are_told),
+        Case::new("labs::tour_of_the_readme", |_| tour_of_the_readme()),
     ]
 }
 
@@ -86,6 +90,31 @@ fn say_what_there_is(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// What is not there is named, with what may be meant, and nothing is left on a question's way.
+fn slips_are_told(cluster: &Cluster) -> Result<()> {
+    for (words, told) in [
+        (["drain", "n22", ""], "(did you mean n2?)"),
+        (["tune", "balance.fiar", ""], "(did you mean balance.fair?)"),
+        (
+            ["ca", "backup", "/nowhere/copy"],
+            "The directory of /nowhere/copy is not there",
+        ),
+    ] {
+        let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+        let refused = cluster.refused("n1", &words)?;
+        ensure!(refused.contains(told), "{refused}");
+    }
+    cluster.whim("n1", &["drain", "n2"])?;
+    let nodes = cluster.whim("n1", &["nodes"])?;
+    ensure!(nodes.contains("draining"), "{nodes}");
+    let mut terminal = Terminal::start(&cluster.whim_command("n1", &["remove", "n2"]))?;
+    terminal.wait_for("[y/N]")?;
+    terminal.ask("n\r", "Nothing was done")?;
+    let nodes = cluster.whim("n1", &["nodes"])?;
+    ensure!(nodes.contains("n2"), "{nodes}");
+    Ok(())
+}
+
 /// In a network of its own, where the port is free whatever else this machine does.
 fn page_on_the_machine(cluster: &Cluster) -> Result<()> {
     let told = cluster.directory().join("link");
@@ -107,5 +136,49 @@ fn page_on_the_machine(cluster: &Cluster) -> Result<()> {
         "{page}"
     );
     ensure!(page.contains("n1"), "{page}");
+    Ok(())
+}
+
+/// The lab's commands in the README, as they stand there, but in a lab of this test's own.
+fn tour_of_the_readme() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let readme = fs::read_to_string(root.join("README.md"))?;
+    let mut blocks = readme.split("\n```\n");
+    let tour = blocks.find(|block| block.starts_with("whim lab up"));
+    let tour = tour.context("The README has a tour")?;
+    // Of this form, so that a later test takes it down if this one is killed.
+    let name = format!("t{}-900", std::process::id());
+    let mut script = String::from("set -e\nexec 2>&1\n");
+    for line in tour.lines() {
+        // A person needs a moment for the next line; here it is waited for what that line needs.
+        let started = "until whim lab exec n1 -- pgrep -x awk; do :; done;";
+        let mut line = line.replace("sleep 2;", started);
+        for verb in ["up", "exec", "down"] {
+            let words = format!("whim lab {verb}");
+            line = line.replace(&words, &format!("{words} --name {name}"));
+        }
+        script.push_str(&format!("{line}\n"));
+    }
+    let path = std::env::var("PATH").unwrap_or_default();
+    let programs = place::built()?;
+    let mut shell = Command::new("bash");
+    shell.args(["-c", &script]).current_dir(root);
+    shell.env("PATH", format!("{}:{path}", programs.display()));
+    let said = process::succeed(&mut shell, 4 * PATIENCE);
+    if said.is_err() {
+        let mut down = Command::new(programs.join("whim"));
+        let _ = process::output(down.args(["lab", "down", "--name", &name]), PATIENCE);
+    }
+    let said = said?;
+    println!("{said}");
+    for expected in [
+        "Lab",
+        "n1 -> n2:",
+        "awk [guest of uid 0 of n1]",
+        "n2 -> n1:",
+        "It last moved from n2 to n1",
+    ] {
+        ensure!(said.contains(expected), "{expected:?} is not in {said}");
+    }
     Ok(())
 }

@@ -15,6 +15,8 @@ use whim_system_tests::{Case, Context, Result, bail, ensure, place};
 const PACK_LIMIT: Duration = Duration::from_secs(900);
 /// The balancer takes its time: a program has to be a second old, and a node's word some seconds.
 const SOON: Duration = Duration::from_secs(180);
+/// What is to be done at once.
+const SHORT: Duration = Duration::from_secs(60);
 /// Steps of the counter for each of its lines.
 const STEPS: u64 = 20_000;
 
@@ -34,6 +36,9 @@ print "end\n";
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("packages::full::three_machines", |_| three_machines()),
+        Case::new("packages::install_stays_below_its_prefix", |_| {
+            install_stays_below_its_prefix()
+        }),
         Case::new("packages::guests_inherit_no_filter", |_| {
             guests_inherit_no_filter()
         }),
@@ -93,6 +98,57 @@ impl Found {
             accounts: container.run("cat /etc/passwd /etc/group /etc/shadow /etc/gshadow")?,
         })
     }
+}
+
+/// `make install PREFIX=DIR` wrote below /etc, too, and installed what only debuggers need.
+fn install_stays_below_its_prefix() -> Result<()> {
+    let built = place::built()?;
+    let room = place::room()?.join(format!("install-{}", std::process::id()));
+    let generated = room.join("generated");
+    for kind in ["man", "completions"] {
+        let mut command = Command::new(built.join("whim"));
+        command.args(["generate", kind]).arg(generated.join(kind));
+        succeed(&mut command, SHORT)?;
+    }
+    let done = installed(&built, &generated, &room);
+    fs::remove_dir_all(&room)?;
+    done
+}
+
+fn installed(built: &Path, generated: &Path, room: &Path) -> Result<()> {
+    for (system, outside) in [("no", Vec::new()), ("yes", vec!["etc"])] {
+        let stage = room.join(system);
+        let mut make = Command::new("make");
+        make.args(["-s", "-C"])
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+        make.args([
+            "install-files",
+            "PREFIX=/opt/whim",
+            &format!("SYSTEM={system}"),
+        ]);
+        for (variable, path) in [
+            ("DESTDIR", stage.as_path()),
+            ("BUILT", built),
+            ("GENERATED", generated),
+        ] {
+            make.arg(format!("{variable}={}", path.display()));
+        }
+        succeed(&mut make, SHORT)?;
+        let mut above: Vec<String> = Vec::new();
+        for entry in fs::read_dir(&stage)? {
+            above.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+        above.retain(|name| name != "opt");
+        ensure!(above == outside, "SYSTEM={system} installs {above:?}");
+        let program = stage.join("opt/whim/bin/whim");
+        let (is, was) = (
+            fs::metadata(&program)?.len(),
+            fs::metadata(built.join("whim"))?.len(),
+        );
+        ensure!(is < was, "{is} bytes of {was} are installed");
+        succeed(Command::new(&program).arg("--version"), SHORT)?;
+    }
+    Ok(())
 }
 
 /// Guests inherit what the service manager does to the daemon: a filter of system calls ended each that had
