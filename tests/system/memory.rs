@@ -24,6 +24,8 @@ pub(crate) fn cases() -> Vec<Case> {
             let cluster = Cluster::up_with(2, &["--memory", "2G,200M"])?;
             cluster.explaining(|| share_changes(&cluster))
         }),
+        Case::in_lab("memory::almost_no_address_is_free", 3, crammed),
+        Case::in_lab("memory::full::thread_sanitizer", 3, sanitized),
         Case::in_lab("memory::home_has_no_room", 2, home_has_no_room),
         Case::in_lab(
             "memory::home_makes_fewer_mappings",
@@ -310,6 +312,46 @@ fn home_makes_fewer_mappings(cluster: &Cluster) -> Result<()> {
     cluster.move_to(pid, "home")?;
     guest.go()?;
     guest.succeed()
+}
+
+/// A program that leaves 64 GiB in a piece free, and little else, moves: home takes a part of what is left.
+fn crammed(cluster: &Cluster) -> Result<()> {
+    let program = guest::c("crammed")?.display().to_string();
+    travels(cluster, &[&program, "64"])
+}
+
+/// One that ThreadSanitizer watches has terabytes of its shadow, and holes of a terabyte.
+fn sanitized(cluster: &Cluster) -> Result<()> {
+    let options = ["-g", "-fsanitize=thread", "-pthread"];
+    let program = guest::c_with("races", &options)?.display().to_string();
+    travels(cluster, &[&program])
+}
+
+/// What a program says at home it says away, and at home again.
+fn travels(cluster: &Cluster, words: &[&str]) -> Result<()> {
+    let mut guest = Talk::start(cluster, &mut cluster.run_command("n1", words))?;
+    let Ok(first) = guest.line() else {
+        // An old ThreadSanitizer does not start where the kernel's chances lay its libraries.
+        println!("skipped, it does not run here: {}", guest.errors());
+        return Ok(());
+    };
+    if first.starts_with("impossible") {
+        println!("skipped, this machine does not let it: {first}");
+        return Ok(());
+    }
+    let pid: i32 = first.trim_start_matches("ready ").parse()?;
+    guest.go()?;
+    let expected = guest.until("sum ")?;
+    for place in ["n2", "n3", "home", "n2"] {
+        cluster.move_to(pid, place)?;
+        guest.go()?;
+        same_sum(&mut guest, &expected)?;
+        let is_there = cluster.place(pid)? == place.replace("home", "n1");
+        ensure!(is_there, "It did not work on {place}");
+    }
+    cluster.move_to(pid, "home")?;
+    guest.go()?;
+    same_sum(&mut guest, &expected)
 }
 
 /// A guest that comes near the limit of its host goes home, and goes on there, rather than be killed.

@@ -141,7 +141,7 @@ impl Places {
 /// Instructions that check the architecture; the next one loads the number.
 const HEAD: usize = 6;
 
-/// Seccomp program for a guest. Its reserved range begins and ends at multiples of 1 TiB (`(0, 0)`: none).
+/// Seccomp program for a guest. Its reserved range begins and ends at multiples of 4 GiB (`(0, 0)`: none).
 ///
 /// Allows what the table says is local, and traps everything else: also numbers that it does not
 /// know, those with the x32 bit, and 32-bit calls, which [`crate::notified`] sends home. Negative

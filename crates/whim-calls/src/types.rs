@@ -300,7 +300,7 @@ pub struct Context {
     /// The ids of its threads, the same at home and in the guest.
     pub threads: Vec<i32>,
     /// Start and end of the reserved range (attic, window control, stub), both multiples of
-    /// 1 TiB. `(0, 0)`: none.
+    /// 4 GiB. `(0, 0)`: none.
     pub reserved: (u64, u64),
     /// All that it maps from now on is to be locked (MCL_FUTURE), which is said at home alone.
     pub locks_future: bool,

@@ -315,27 +315,6 @@ fn fit(from: u64, length: u64) -> Option<(u64, u64)> {
     Some((address, address.checked_add(length)?.checked_add(spacing)?))
 }
 
-/// Chooses a range for attic, slots and code: multiples of 1 TiB that no mapping touches.
-///
-/// The search begins at 32 TiB, above the places that Go, Java and sanitizers like.
-#[must_use]
-pub fn choose_reserved(mappings: &[Range], bytes: u64) -> Option<Range> {
-    const TEBIBYTE: u64 = 1 << 40;
-    let length = bytes.checked_add(TEBIBYTE)?.next_multiple_of(TEBIBYTE);
-    (32..112).map(|start| start * TEBIBYTE).find_map(|start| {
-        // One more on both sides, so that a call near the range can be distinguished from one that hits it.
-        let wide = Range {
-            start: start - TEBIBYTE,
-            end: start + length + TEBIBYTE,
-        };
-        let free = !mappings.iter().any(|mapping| mapping.overlaps(wide));
-        free.then_some(Range {
-            start,
-            end: start + length,
-        })
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -488,25 +467,5 @@ mod tests {
             end: (1 << 40) + (1 << 22),
         });
         assert!(attic.prepare(1 << 22, Protection(1)).is_none());
-    }
-
-    #[test]
-    fn the_reserved_range_keeps_away_from_mappings() {
-        let taken = [Range {
-            start: 33 << 40,
-            end: (33 << 40) + 4096,
-        }];
-        let chosen = choose_reserved(&taken, 1 << 30).expect("free");
-        assert!(chosen.start >= 35 << 40, "{chosen:x?}");
-        assert_eq!(
-            choose_reserved(
-                &[Range {
-                    start: 0,
-                    end: u64::MAX
-                }],
-                1
-            ),
-            None
-        );
     }
 }

@@ -17,7 +17,8 @@ use thiserror::Error;
 use whim_calls::GuestMemory;
 use whim_image::capture::{CaptureError, CaptureOptions, Captured, InFlight};
 use whim_image::freeze::{FreezeError, Frozen};
-use whim_image::maps::{self, MapEntry};
+use whim_image::maps;
+use whim_image::reserve;
 use whim_image::sharing::Alone;
 use whim_image::stay::{
     Policy, SharedFile, StayReason, frozen_reason, has_own_time, mapping_reasons,
@@ -63,7 +64,7 @@ pub(crate) enum OutwardError {
     MappedMeanwhile,
     #[error("A file that the process maps was written just now; try again")]
     WrittenMeanwhile,
-    #[error("The process has no free address range of 1 TiB for its own memory to wait in")]
+    #[error("The process has no free address range for its mappings of files to wait in, any more")]
     NoRange,
     #[error("Memory of the process at {address:#x} could not be read: {errno}")]
     Memory {
@@ -217,11 +218,9 @@ impl Outward<'_> {
         let node = connections.node.clone();
         // Thousands of mappings take a while to be read.
         let (pieces, reserved) = connections.meanwhile(usize::MAX, || {
-            let ranges = current_ranges(self.pid)?;
-            let pieces = self.count(ranges.len(), &node)?;
-            let total: u64 = ranges.iter().map(|range| range.len()).sum();
-            let reserved =
-                crate::attic::choose_reserved(&ranges, total).ok_or(OutwardError::NoRange)?;
+            let entries = maps::read(self.pid).map_err(FreezeError::from)?;
+            let pieces = self.count(entries.len(), &node)?;
+            let reserved = reserve::choose(&entries).ok_or(OutwardError::NoRange)?;
             whim_image::vdso::own().map_err(CaptureError::from)?;
             Ok::<_, OutwardError>((pieces, reserved))
         })?;
@@ -635,11 +634,6 @@ fn send_nonzero(
         }
     }
     Ok(sent)
-}
-
-fn current_ranges(pid: i32) -> Result<Vec<Range>, OutwardError> {
-    let entries: Vec<MapEntry> = maps::read(pid).map_err(FreezeError::from)?;
-    Ok(entries.iter().map(|entry| entry.range).collect())
 }
 
 /// Makes what the deputy needs to go on with a call. The regions are those of the call as the program made

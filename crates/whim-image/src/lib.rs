@@ -22,6 +22,7 @@ pub mod mapping;
 pub mod maps;
 pub mod rebuild;
 pub mod remarks;
+pub mod reserve;
 pub mod settings;
 pub mod sharing;
 pub mod stay;

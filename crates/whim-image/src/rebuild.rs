@@ -247,20 +247,17 @@ impl Blank {
                 return Err(RebuildError::InVdso(thread.tid));
             }
         }
-        let moves = match proxy {
+        let mut moves = match proxy {
             Some(_) => Vec::new(),
             None => address_space::kernel_moves(image, &self.kernel)?,
         };
-        let (leader, runner) = self.settle(image.reserved)?;
+        let way = address_space::make_way(&mut moves, image.reserved);
+        let (leader, runner) = (self.leader, self.runner);
+        let leader = take_steps(leader, &runner, &way)?;
+        let (leader, runner) = settle((leader, runner), image.reserved)?;
         let mut operations = address_space::operations(image, &moves, &sealed, runner.place);
         operations.extend(proxy.iter().flat_map(address_space::proxy_steps));
-        let list: Vec<Syscall> = operations.iter().map(|(operation, _)| *operation).collect();
-        let (leader, results) = runner.run(leader, &list)?;
-        for ((_, what), result) in operations.iter().zip(results) {
-            if let Some(what) = what {
-                check(what, result)?;
-            }
-        }
+        let leader = take_steps(leader, &runner, &operations)?;
         let leader = match &proxy {
             Some(proxy) => write_proxy(leader, &runner, proxy)?,
             None => leader,
@@ -320,40 +317,59 @@ impl Blank {
         }
         Ok(sealed)
     }
+}
 
-    /// Moves code and lists into the reserved range, which no image uses.
-    fn settle(self, reserved: Range) -> Result<(Stopped, Runner), RebuildError> {
-        let place = Place::at(reserved.end - Place::LENGTH.next_multiple_of(1 << 21));
-        let flags =
-            flag(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED);
-        let map = |start: u64, length: u64, protection: i32| {
-            let protection = flag(protection);
-            Syscall::new(
-                libc::SYS_mmap,
-                &[start, length, protection, flags, u64::MAX, 0],
-            )
-        };
-        let write = libc::PROT_READ | libc::PROT_WRITE;
-        let list = [
-            map(reserved.start, reserved.len(), libc::PROT_NONE),
-            map(place.code, Place::LENGTH, write),
-        ];
-        let (leader, results) = self.runner.run(self.leader, &list)?;
-        for result in results {
-            check("Taking the reserved range", result)?;
+/// Has the process make these calls, and looks at the results of those that matter.
+fn take_steps(
+    leader: Stopped,
+    runner: &Runner,
+    steps: &[address_space::Step],
+) -> Result<Stopped, RebuildError> {
+    let list: Vec<Syscall> = steps.iter().map(|(operation, _)| *operation).collect();
+    let (leader, results) = runner.run(leader, &list)?;
+    for ((_, what), result) in steps.iter().zip(results) {
+        if let Some(what) = what {
+            check(what, result)?;
         }
-        process_vm::write_exact(self.runner.pid, place.code, stub::code()).map_err(|errno| {
-            RebuildError::Page {
-                address: place.code,
-                errno,
-            }
-        })?;
-        let execute = flag(libc::PROT_READ | libc::PROT_EXEC);
-        let protect = Syscall::new(libc::SYS_mprotect, &[place.code, PAGE_SIZE, execute]);
-        let (leader, results) = self.runner.run(leader, &[protect])?;
-        check("mprotect", results[0])?;
-        Ok((leader, Runner::new(self.runner.pid, place)))
     }
+    Ok(leader)
+}
+
+/// Moves code and lists into the reserved range, which no image uses.
+fn settle(
+    (leader, runner): (Stopped, Runner),
+    reserved: Range,
+) -> Result<(Stopped, Runner), RebuildError> {
+    let place = Place::at(reserved.end - Place::LENGTH.next_multiple_of(1 << 21));
+    let flags =
+        flag(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED);
+    let map = |start: u64, length: u64, protection: i32| {
+        let protection = flag(protection);
+        Syscall::new(
+            libc::SYS_mmap,
+            &[start, length, protection, flags, u64::MAX, 0],
+        )
+    };
+    let write = libc::PROT_READ | libc::PROT_WRITE;
+    let list = [
+        map(reserved.start, reserved.len(), libc::PROT_NONE),
+        map(place.code, Place::LENGTH, write),
+    ];
+    let (leader, results) = runner.run(leader, &list)?;
+    for result in results {
+        check("Taking the reserved range", result)?;
+    }
+    process_vm::write_exact(runner.pid, place.code, stub::code()).map_err(|errno| {
+        RebuildError::Page {
+            address: place.code,
+            errno,
+        }
+    })?;
+    let execute = flag(libc::PROT_READ | libc::PROT_EXEC);
+    let protect = Syscall::new(libc::SYS_mprotect, &[place.code, PAGE_SIZE, execute]);
+    let (leader, results) = runner.run(leader, &[protect])?;
+    check("mprotect", results[0])?;
+    Ok((leader, Runner::new(runner.pid, place)))
 }
 
 /// A process with the image's mappings, still without contents.

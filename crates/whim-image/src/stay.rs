@@ -5,7 +5,8 @@
 
 use crate::freeze::{FreezeError, Frozen};
 use crate::freeze_observe::{Status, text};
-use crate::maps::{self, FlagTable, MapEntry, MapsError, SpecialFlags, USER_BEGIN};
+use crate::maps::{self, FlagTable, MapEntry, MapsError, SpecialFlags};
+use crate::reserve;
 use crate::sharing;
 use crate::stay_descriptors;
 use crate::stay_threads;
@@ -16,16 +17,11 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::str::FromStr;
 use thiserror::Error;
-use whim_model::USER_END;
 use whim_model::{Protection, Range};
 use whim_sys::foreign;
 use whim_sys::freezer;
 use whim_sys::watched;
 
-/// The range that home reserves begins and ends at multiples of this, in bytes.
-pub const RESERVED_ALIGNMENT: u64 = 1 << 40;
-/// Length of the range that home reserves unless the policy says otherwise.
-const RESERVED_LENGTH: u64 = 4 << 40;
 /// The most descriptors that a process may have and still move: each of them is examined.
 pub(crate) const DESCRIPTORS_MAX: usize = 1 << 20;
 const ELF_CLASS_64: u8 = 2;
@@ -42,9 +38,6 @@ pub struct Policy {
     pub watches: bool,
     /// Locked memory that a host accepts, in bytes.
     pub locked_max: u64,
-    /// Length of the free range that home needs in the address space, in bytes; a multiple of
-    /// [`RESERVED_ALIGNMENT`].
-    pub reserved_length: u64,
     pub threads_max: usize,
     /// The home supervisor can enter the process's time namespace.
     pub enters_time: bool,
@@ -56,7 +49,6 @@ impl Default for Policy {
             allow_root: false,
             watches: false,
             locked_max: 64 << 20,
-            reserved_length: RESERVED_LENGTH,
             threads_max: 4096,
             enters_time: false,
         }
@@ -345,16 +337,6 @@ impl SharedFile {
     }
 }
 
-/// A range for home that is free in this address space.
-#[must_use]
-pub fn free_range(entries: &[MapEntry], length: u64) -> Option<Range> {
-    let within = Range {
-        start: USER_BEGIN,
-        end: USER_END,
-    };
-    maps::find_free(entries, within, length, RESERVED_ALIGNMENT)
-}
-
 /// Reasons that only its stopped threads show; the check changes nothing in them.
 ///
 /// # Errors
@@ -523,8 +505,8 @@ pub fn mapping_reasons(
         });
         found.extend(reason.filter(|reason| !found.contains(reason)));
     }
-    if free_range(entries, policy.reserved_length).is_none() {
-        found.push(StayReason::NoFreeRange(policy.reserved_length));
+    if reserve::choose(entries).is_none() {
+        found.push(StayReason::NoFreeRange(reserve::needed(entries)));
     }
     found
 }
@@ -747,11 +729,13 @@ mod tests {
     #[test]
     fn an_address_space_without_room_stays() {
         let full = "10000-7ffffffff000 rw-p 0 00:00 0";
-        let expected = StayReason::NoFreeRange(RESERVED_LENGTH);
-        assert_eq!(reason(full, &Policy::default()), Some(expected));
+        assert!(matches!(
+            reason(full, &Policy::default()),
+            Some(StayReason::NoFreeRange(_))
+        ));
         let ours = maps::read(i32::try_from(std::process::id()).unwrap()).unwrap();
-        let range = free_range(&ours, RESERVED_LENGTH).unwrap();
-        assert!(range.start.is_multiple_of(RESERVED_ALIGNMENT) && range.len() == RESERVED_LENGTH);
+        let range = reserve::choose(&ours).unwrap();
+        assert!(range.start.is_multiple_of(reserve::ALIGNMENT));
         assert!(!ours.iter().any(|entry| entry.range.overlaps(range)));
     }
 

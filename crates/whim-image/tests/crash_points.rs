@@ -14,7 +14,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use whim_image::capture::{CaptureError, CaptureOptions};
 use whim_image::freeze::{FreezeError, FreezeLimits, freeze};
-use whim_image::stay;
+use whim_image::reserve;
 use whim_sys::ptrace::{Options, Polled, Running, Stop, Waited};
 use whim_sys::{crash, stub};
 
@@ -56,7 +56,7 @@ fn tracer() {
         Err(error) => panic!("{error}"),
     };
     let entries = frozen.entries().expect("the mappings");
-    let reserved = stay::free_range(entries, 4 << 40).unwrap_or_default();
+    let reserved = reserve::choose(entries).unwrap_or_default();
     let begins_in_guest = |number: u64| matches!(number, 34 | 35 | 128 | 130 | 202 | 230);
     let options = CaptureOptions {
         reserved,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use whim_image::capture::CaptureOptions;
 use whim_image::freeze::{FreezeError, FreezeLimits, Frozen, freeze_again};
 use whim_image::freeze_release::{Held, Progress};
-use whim_image::stay;
+use whim_image::reserve;
 use whim_model::Syscall;
 use whim_sys::freezer::Freezers;
 
@@ -57,7 +57,7 @@ fn disturb(frozen: &mut Frozen, random: &mut Random) {
         }
         1 => {
             let entries = frozen.entries().expect("the mappings");
-            let reserved = stay::free_range(entries, 4 << 40).unwrap_or_default();
+            let reserved = reserve::choose(entries).unwrap_or_default();
             let begins_in_guest = |number: u64| matches!(number, 34 | 35 | 128 | 130 | 202 | 230);
             let options = CaptureOptions {
                 reserved,

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use whim_image::capture::{CaptureOptions, Captured, InFlight};
 use whim_image::freeze::{FreezeError, FreezeLimits, Frozen, freeze};
 use whim_image::maps;
+use whim_image::reserve;
 use whim_image::sharing::Alone;
 use whim_image::stay::{self, Policy, StayReason};
 use whim_model::Syscall;
@@ -107,7 +108,7 @@ fn begins_in_guest(number: u64) -> bool {
 
 fn capture(frozen: &mut Frozen) -> Captured {
     let entries = frozen.entries().expect("the mappings");
-    let reserved = stay::free_range(entries, 4 << 40).expect("a free range");
+    let reserved = reserve::choose(entries).expect("a free range");
     let options = CaptureOptions {
         reserved,
         begins_in_guest: &begins_in_guest,

@@ -467,7 +467,7 @@ pub struct ProcessImage {
     /// Ascending, disjoint.
     pub remarks: Vec<Remark>,
     /// Address range in which home keeps attic, slots and code of the deputy. The guest has no
-    /// mapping in it. Both ends are multiples of 1 TiB.
+    /// mapping in it. Both ends are multiples of 4 GiB.
     pub reserved: Range,
     /// Contents of home's mapping `[vdso]`, for a host whose kernel has a different one.
     pub vdso: Vec<u8>,

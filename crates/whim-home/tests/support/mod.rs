@@ -4,12 +4,12 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
-use whim_home::attic::choose_reserved;
 use whim_home::convert::{Original, convert};
 use whim_home::homeward;
 use whim_home::server::Server;
 use whim_image::capture::{CaptureOptions, Captured};
 use whim_image::freeze::{FreezeLimits, Frozen, freeze};
+use whim_image::reserve;
 use whim_journey::message::{CallRequest, ToGuest, WireRegion};
 use whim_model::{Backing, ProcessImage};
 use whim_sys::pagemap;
@@ -69,12 +69,8 @@ pub(crate) fn begins_in_guest(number: u64) -> bool {
 pub(crate) type Contents = Vec<(u64, Vec<u8>)>;
 
 pub(crate) fn take(pid: i32) -> (Frozen, Captured, Contents) {
-    let ranges: Vec<_> = whim_image::maps::read(pid)
-        .expect("maps")
-        .iter()
-        .map(|entry| entry.range)
-        .collect();
-    let reserved = choose_reserved(&ranges, 1 << 30).expect("a free range");
+    let entries = whim_image::maps::read(pid).expect("maps");
+    let reserved = reserve::choose(&entries).expect("a free range");
     let mut frozen = freeze(pid, &FreezeLimits::default()).expect("freeze");
     let options = CaptureOptions {
         reserved,

@@ -70,6 +70,27 @@ fn relocate(from: u64, to: u64, length: u64) -> Step {
     (operation, Some("Moving the vDSO"))
 }
 
+/// Where the kernel's mappings wait that lie in the reserved range: a blank process has nothing there, and the
+/// range begins above.
+const ASIDE: u64 = 1 << 30;
+
+/// Takes what is to be moved out of the reserved range, which is mapped anew before the moves. The chances of this
+/// kernel's layout can lay it there, if a program leaves little but such places free.
+pub(super) fn make_way(moves: &mut [Move], reserved: Range) -> Vec<Step> {
+    let mut list = Vec::new();
+    for (each, aside) in moves.iter_mut().zip((ASIDE..).step_by(1 << 24)) {
+        let range = Range {
+            start: each.from,
+            end: each.from + each.length,
+        };
+        if range.overlaps(reserved) {
+            list.push(relocate(each.from, aside, each.length));
+            each.from = aside;
+        }
+    }
+    list
+}
+
 /// Unmaps what the blank process had outside of the reserved range; sealed mappings stay.
 fn clear(reserved: Range, sealed: &[Range]) -> Vec<Step> {
     let mut keep: Vec<Range> = sealed.to_vec();
@@ -260,6 +281,26 @@ mod tests {
                 offset: 0,
             }),
         }
+    }
+
+    #[test]
+    fn what_lies_in_the_reserved_range_waits_aside() {
+        let reserved = Range {
+            start: 8 << 30,
+            end: 16 << 30,
+        };
+        let of = |from| Move {
+            from,
+            to: 0x5000,
+            length: 0x2000,
+        };
+        let mut moves = [of(0x7000), of((16 << 30) - 0x1000), of(16 << 30)];
+        let list = make_way(&mut moves, reserved);
+        assert_eq!(list.len(), 1);
+        assert_eq!(list[0].0.args[..2], [(16 << 30) - 0x1000, 0x2000]);
+        assert_eq!(moves[1].from, list[0].0.args[4]);
+        assert!(moves[1].from < reserved.start);
+        assert_eq!((moves[0].from, moves[2].from), (0x7000, 16 << 30));
     }
 
     #[test]

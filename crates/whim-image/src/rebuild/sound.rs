@@ -2,11 +2,11 @@
 
 use super::{RebuildError, SIGNALS, threads};
 use crate::maps::MAPPINGS_MAX;
+use crate::reserve;
 use crate::vdso;
 use whim_model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range, USER_END};
 use whim_sys::ptrace::XSTATE_MAX;
 
-const TIB: u64 = 1 << 40;
 /// Highest offset in a file's mapping: no mapping is longer than a half of the address space.
 const OFFSET_MAX: u64 = 1 << 47;
 
@@ -17,7 +17,7 @@ const OFFSET_MAX: u64 = 1 << 47;
 pub fn check_image(image: &ProcessImage) -> Result<(), RebuildError> {
     let unsound = |what: String| Err(RebuildError::Unsound(what));
     let reserved = image.reserved;
-    if reserved.is_empty() || !(reserved.start | reserved.end).is_multiple_of(TIB) {
+    if reserved.is_empty() || !(reserved.start | reserved.end).is_multiple_of(reserve::ALIGNMENT) {
         return unsound(format!("reserved range {reserved:x?}"));
     }
     if reserved.end > USER_END {
@@ -121,8 +121,8 @@ mod tests {
             threads,
             mappings,
             reserved: Range {
-                start: 16 * TIB,
-                end: 48 * TIB,
+                start: 16 << 40,
+                end: 48 << 40,
             },
             vdso: vec![0; vdso::LENGTH_MAX],
             denies_memory: 3,
