@@ -170,6 +170,21 @@ pub fn java(name: &str) -> Result<PathBuf> {
     })
 }
 
+/// Compiles a guest in C# for Mono; the program's path.
+///
+/// # Errors
+/// When it does not compile.
+pub fn mono(name: &str) -> Result<PathBuf> {
+    let source = source(&format!("{name}.cs"));
+    once(&name_of(&format!("{name}.exe"), &source, &[])?, |draft| {
+        let mut command = Command::new("mcs");
+        command
+            .arg(format!("-out:{}", draft.display()))
+            .arg(&source);
+        succeed(&mut command, COMPILE_LIMIT).map(drop)
+    })
+}
+
 /// A file of `bytes` bytes of text, the same on every machine.
 ///
 /// # Errors

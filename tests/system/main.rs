@@ -22,6 +22,7 @@ mod browser;
 mod clocks;
 mod conformance;
 mod costs;
+mod counters;
 mod crashes;
 mod crowds;
 mod cuts;
@@ -148,6 +149,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(crashes::cases());
     cases.extend(crowds::cases());
     cases.extend(costs::cases());
+    cases.extend(counters::cases());
     cases.extend(escape::cases());
     cases.extend(elevation::cases());
     cases.extend(exactness::cases()?);

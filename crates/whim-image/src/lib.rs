@@ -5,6 +5,7 @@ pub mod capture;
 mod capture_plan;
 mod capture_remarks;
 mod capture_told;
+mod counters;
 pub mod freeze;
 pub mod freeze_assemble;
 pub mod freeze_attend;

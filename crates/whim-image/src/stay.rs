@@ -3,6 +3,7 @@
 //! What /proc does not show (a local descriptor table, syscall user dispatch) is found when the
 //! process is frozen.
 
+use crate::counters;
 use crate::freeze::{FreezeError, Frozen};
 use crate::freeze_observe::{Status, text};
 use crate::maps::{self, FlagTable, MapEntry, MapsError, SpecialFlags};
@@ -591,7 +592,7 @@ fn shared_reason(
     if name.starts_with("/SYSV") && entry.deleted {
         return Some(StayReason::SystemVMemory(name));
     }
-    if is_performance_data(pid, own_id, &name) {
+    if counters::are_in(&name, &[pid, own_id]) {
         return None;
     }
     if !entry.is_file() || (is_memory_only(entry) && name == "/dev/zero") {
@@ -607,15 +608,6 @@ fn shared_reason(
     }
     let watched = policy.watches || SharedFile::of(entry).is_watchable();
     (!watched).then_some(StayReason::SharedFile(name))
-}
-
-/// The one exception: the file in which a Java VM keeps counters about itself.
-fn is_performance_data(pid: i32, own_id: i32, name: &str) -> bool {
-    let mut parts = name.rsplit('/');
-    let file = parts.next().and_then(|part| part.parse::<i32>().ok());
-    let directory = parts.next().unwrap_or_default();
-    // Trap: shared-memory-of-one-process
-    directory.starts_with("hsperfdata_") && file.is_some_and(|id| id == pid || id == own_id)
 }
 
 #[cfg(test)]
@@ -646,6 +638,12 @@ mod tests {
         assert_eq!(shared_read_only_of(&[entry(cache)]).len(), 1);
         let java = "1000-2000 rw-s 00000000 08:01 12 /tmp/hsperfdata_me/7";
         assert_eq!(reason(java, &strict), None);
+        let mono = "1000-2000 rw-s 00000000 00:1b 5 /dev/shm/mono.7";
+        assert_eq!(reason(mono, &strict), None);
+        for other in ["/dev/shm/mono.8", "/dev/shm/mono.", "/tmp/mono.7"] {
+            let line = mono.replace("/dev/shm/mono.7", other);
+            assert!(reason(&line, &watches).is_some(), "{other}");
+        }
         let other = "1000-2000 rw-s 00000000 08:01 12 /tmp/hsperfdata_me/8";
         assert!(matches!(
             reason(other, &watches),
