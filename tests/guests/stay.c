@@ -310,6 +310,20 @@ static int end_confined(void)
     return pthread_join(confined, NULL) == 0;
 }
 
+/* 0 if the kernel gives none. */
+static int unmap_vdso(void)
+{
+    unsigned long start = 0, end = 0;
+    char line[512];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    need(maps != NULL, "maps");
+    while (fgets(line, sizeof line, maps) != NULL && strstr(line, "[vdso]") == NULL)
+        ;
+    fclose(maps);
+    return strstr(line, "[vdso]") != NULL && sscanf(line, "%lx-%lx", &start, &end) == 2 &&
+           munmap((void *)start, end - start) == 0;
+}
+
 /* 1: in force; 0: not possible on this machine. */
 static int begin(const char *reason)
 {
@@ -481,6 +495,15 @@ static int begin(const char *reason)
         /* ARCH_ENABLE_TAGGED_ADDR */
         if (syscall(SYS_arch_prctl, 0x4002, 6) != 0)
             return 0;
+    } else if (!strcmp(reason, "no-vdso")) {
+        /* The C library calls the kernel itself after that. */
+        if (!unmap_vdso())
+            return 0;
+    } else if (!strcmp(reason, "page-zero")) {
+        memory = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        if (memory == MAP_FAILED)
+            return 0;
+        *(volatile unsigned char *)memory = 1;
     } else if (strcmp(reason, "none") != 0 && strcmp(reason, "vfork") != 0 &&
                strcmp(reason, "tiles-away") != 0 && strcmp(reason, "map-away") != 0) {
         exit(2);
@@ -528,7 +551,7 @@ static int end(const char *reason)
     }
     if (!strcmp(reason, "tiles") || !strcmp(reason, "tiles-away") ||
         !strcmp(reason, "address-tags") || !strcmp(reason, "seccomp") || !strcmp(reason, "sealed") ||
-        !strcmp(reason, "segments") || !strcmp(reason, "core") || !strcmp(reason, "none"))
+        !strcmp(reason, "segments") || !strcmp(reason, "core") || !strcmp(reason, "no-vdso") || !strcmp(reason, "none"))
         return 0;
     return munmap(memory, SIZE) == 0;
 }

@@ -65,6 +65,8 @@ const REASONS: &[(&str, &[&str])] = &[
     ("cpuid", &["denies itself CPUID"]),
     ("tiles", &["tiles of AMX"]),
     ("address-tags", &["tags in its addresses"]),
+    ("no-vdso", &["It has no vDSO"]),
+    ("page-zero", &["It has memory at 0x0, where"]),
 ];
 
 const SHARES: &[&str] = &["shares its memory with process"];

@@ -6,7 +6,7 @@
 use crate::counters;
 use crate::freeze::{FreezeError, Frozen};
 use crate::freeze_observe::{Status, text};
-use crate::maps::{self, FlagTable, MapEntry, MapsError, SpecialFlags};
+use crate::maps::{self, FlagTable, MapEntry, MapsError, SpecialFlags, USER_BEGIN};
 use crate::reserve;
 use crate::sharing;
 use crate::stay_descriptors;
@@ -189,6 +189,10 @@ pub enum StayReason {
     Locked { has: u64, limit: u64 },
     #[error("Its address space has no free range of {0} bytes for its home")]
     NoFreeRange(u64),
+    #[error("It has no vDSO, which it takes to be stopped (unmapped, or vdso=0 at the boot)")]
+    NoVdso,
+    #[error("It has memory at {0:#x}, where no other node lets it have any (vm.mmap_min_addr)")]
+    LowMemory(u64),
     #[error("It lives in a time namespace of its own, which takes root to enter")]
     TimeNamespace,
     #[error("What it is cannot be read: {0}")]
@@ -506,6 +510,15 @@ pub fn mapping_reasons(
         });
         found.extend(reason.filter(|reason| !found.contains(reason)));
     }
+    if let Some(low) = entries.first().map(|entry| entry.range.start)
+        && low < USER_BEGIN
+    {
+        found.push(StayReason::LowMemory(low));
+    }
+    // A process that has ended meanwhile has no mappings at all.
+    if !entries.is_empty() && !entries.iter().any(|entry| entry.name == "[vdso]") {
+        found.push(StayReason::NoVdso);
+    }
     if reserve::choose(entries).is_none() {
         found.push(StayReason::NoFreeRange(reserve::needed(entries)));
     }
@@ -614,12 +627,15 @@ fn shared_reason(
 mod tests {
     use super::*;
 
+    const VDSO: &str = "7ffffffd0000-7ffffffd2000 r-xp 0 00:00 0 [vdso]";
+
     fn entry(line: &str) -> MapEntry {
         maps::parse(1, line.as_bytes()).unwrap().remove(0)
     }
 
     fn reason(line: &str, policy: &Policy) -> Option<StayReason> {
-        mapping_reasons(7, 7, &[entry(line)], &FlagTable::default(), policy)
+        let entries = [entry(line), entry(VDSO)];
+        mapping_reasons(7, 7, &entries, &FlagTable::default(), policy)
             .into_iter()
             .next()
     }
@@ -631,38 +647,38 @@ mod tests {
             watches: true,
             ..strict
         };
-        let cache = "1000-2000 r--s 00000000 08:01 12 /usr/lib/gconv-modules.cache";
+        let cache = "101000-102000 r--s 00000000 08:01 12 /usr/lib/gconv-modules.cache";
         let name = "/usr/lib/gconv-modules.cache".to_owned();
         assert_eq!(reason(cache, &strict), Some(StayReason::SharedFile(name)));
         assert_eq!(reason(cache, &watches), None);
         assert_eq!(shared_read_only_of(&[entry(cache)]).len(), 1);
-        let java = "1000-2000 rw-s 00000000 08:01 12 /tmp/hsperfdata_me/7";
+        let java = "101000-102000 rw-s 00000000 08:01 12 /tmp/hsperfdata_me/7";
         assert_eq!(reason(java, &strict), None);
-        let mono = "1000-2000 rw-s 00000000 00:1b 5 /dev/shm/mono.7";
+        let mono = "101000-102000 rw-s 00000000 00:1b 5 /dev/shm/mono.7";
         assert_eq!(reason(mono, &strict), None);
         for other in ["/dev/shm/mono.8", "/dev/shm/mono.", "/tmp/mono.7"] {
             let line = mono.replace("/dev/shm/mono.7", other);
             assert!(reason(&line, &watches).is_some(), "{other}");
         }
-        let other = "1000-2000 rw-s 00000000 08:01 12 /tmp/hsperfdata_me/8";
+        let other = "101000-102000 rw-s 00000000 08:01 12 /tmp/hsperfdata_me/8";
         assert!(matches!(
             reason(other, &watches),
             Some(StayReason::SharedWritable(_))
         ));
-        let anonymous = "1000-2000 rw-s 00000000 00:01 12 /dev/zero (deleted)";
+        let anonymous = "101000-102000 rw-s 00000000 00:01 12 /dev/zero (deleted)";
         assert_eq!(
             reason(anonymous, &watches),
             Some(StayReason::SharedAnonymous)
         );
-        let memfd = "1000-2000 rw-s 00000000 00:01 12 /memfd:x (deleted)";
+        let memfd = "101000-102000 rw-s 00000000 00:01 12 /memfd:x (deleted)";
         assert!(matches!(
             reason(memfd, &watches),
             Some(StayReason::SharedWritable(_))
         ));
-        let sealed = "1000-2000 r--s 00000000 00:01 12 /memfd:x (deleted)";
+        let sealed = "101000-102000 r--s 00000000 00:01 12 /memfd:x (deleted)";
         let unheard = Some(StayReason::SharedUnheard("/memfd:x".into()));
         assert_eq!(reason(sealed, &watches), unheard);
-        let segment = "1000-2000 rw-s 00000000 00:01 12 /SYSV00000000 (deleted)";
+        let segment = "101000-102000 rw-s 00000000 00:01 12 /SYSV00000000 (deleted)";
         assert!(matches!(
             reason(segment, &watches),
             Some(StayReason::SystemVMemory(_))
@@ -677,48 +693,48 @@ mod tests {
         };
         for (line, expected) in [
             (
-                "1000-2000 rw-s 0 00:05 3 /dev/dri/card0",
+                "101000-102000 rw-s 0 00:05 3 /dev/dri/card0",
                 StayReason::Device("/dev/dri/card0".into()),
             ),
             (
-                "1000-2000 r--p 0 00:17 9 /sys/kernel/btf/vmlinux",
+                "101000-102000 r--p 0 00:17 9 /sys/kernel/btf/vmlinux",
                 StayReason::Device("/sys/kernel/btf/vmlinux".into()),
             ),
             (
-                "1000-2000 rw-s 0 00:05 3 /[aio] (deleted)",
+                "101000-102000 rw-s 0 00:05 3 /[aio] (deleted)",
                 StayReason::AsyncIo,
             ),
             (
-                "1000-2000 rw-s 0 00:05 3 anon_inode:[io_uring]",
+                "101000-102000 rw-s 0 00:05 3 anon_inode:[io_uring]",
                 StayReason::IoUring,
             ),
             (
-                "1000-2000 rw-s 0 00:05 3 anon_inode:[perf_event]",
+                "101000-102000 rw-s 0 00:05 3 anon_inode:[perf_event]",
                 StayReason::Counts,
             ),
             (
-                "1000-2000 rw-s 0 00:05 3 /secretmem (deleted)",
+                "101000-102000 rw-s 0 00:05 3 /secretmem (deleted)",
                 StayReason::SecretMemory,
             ),
         ] {
             assert_eq!(reason(line, &policy), Some(expected), "{line}");
         }
-        let socket = |how: &str| format!("1000-2000 {how} 0 00:08 31 socket:[31]");
+        let socket = |how: &str| format!("101000-102000 {how} 0 00:08 31 socket:[31]");
         let expected = StayReason::Socket("socket:[31]".into());
         for how in ["r--s", "rw-s", "r--p"] {
             let line = socket(how);
             assert_eq!(reason(&line, &policy), Some(expected.clone()), "{line}");
         }
         assert_eq!(shared_read_only_of(&[entry(&socket("r--s"))]), []);
-        let device = "1000-2000 r--s 0 00:05 3 /dev/rtc0";
+        let device = "101000-102000 r--s 0 00:05 3 /dev/rtc0";
         assert_eq!(shared_read_only_of(&[entry(device)]), []);
         let unknown = StayReason::UnknownMapping("anon_inode:bpf-map".into());
-        let map = "1000-2000 r--s 0 00:0f 9 anon_inode:bpf-map";
+        let map = "101000-102000 r--s 0 00:0f 9 anon_inode:bpf-map";
         assert_eq!(reason(map, &policy), Some(unknown));
         for plain in [
-            "1000-2000 r--p 0 08:01 3 /usr/bin/x",
-            "1000-2000 rw-p 0 00:00 0 [anon:name]",
-            "1000-2000 rw-p 0 00:00 0 ",
+            "101000-102000 r--p 0 08:01 3 /usr/bin/x",
+            "101000-102000 rw-p 0 00:00 0 [anon:name]",
+            "101000-102000 rw-p 0 00:00 0 ",
         ] {
             assert_eq!(reason(plain, &policy), None, "{plain}");
         }
@@ -732,6 +748,14 @@ mod tests {
             Some(StayReason::NoFreeRange(_))
         ));
         let ours = maps::read(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let found = |entries: &[MapEntry]| {
+            mapping_reasons(7, 7, entries, &FlagTable::default(), &Policy::default())
+        };
+        let plain = entry("10000-20000 rw-p 0 00:00 0");
+        assert_eq!(found(&[plain.clone()]), [StayReason::NoVdso]);
+        let low = entry("1000-20000 rw-p 0 00:00 0");
+        assert_eq!(found(&[low, entry(VDSO)]), [StayReason::LowMemory(0x1000)]);
+        assert_eq!(found(&[plain, entry(VDSO)]), []);
         let range = reserve::choose(&ours).unwrap();
         assert!(range.start.is_multiple_of(reserve::ALIGNMENT));
         assert!(!ours.iter().any(|entry| entry.range.overlaps(range)));
