@@ -216,6 +216,15 @@ impl<'a> WebDriver<'a> {
         bail!("The tab key never comes to {selector}")
     }
 
+    /// Gives the window another size.
+    ///
+    /// # Errors
+    /// The browser has gone.
+    pub fn resize(&self, (width, height): (u32, u32)) -> Result<()> {
+        let size = json!({"width": width, "height": height});
+        self.in_session("/window/rect", &size).map(drop)
+    }
+
     /// Writes what the window shows to a file, as PNG.
     ///
     /// # Errors

@@ -17,6 +17,10 @@ const FETCH: Duration = Duration::from_secs(300);
 /// Of the driver; the node has its own network.
 const PORT: u16 = 9515;
 const SIZE: (u32, u32) = (1280, 900);
+const WIDE: (u32, u32) = (1440, 900);
+const PHONE: (u32, u32) = (500, 1100);
+/// n2 has so little of a CPU that two programs overload it. The browser runs on n1.
+const SMALL_SECOND: [&str; 2] = ["--cpu", "2,0.3,1"];
 
 pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, body: fn(&Cluster) -> Result<()>| {
@@ -25,7 +29,14 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         case("drag", drag),
         case("keys_alone", keys_alone),
-        case("for_all_eyes", for_all_eyes),
+        Case::new("browser::full::for_all_eyes", |_| {
+            let cluster = Cluster::up_with(3, &SMALL_SECOND)?;
+            cluster.explaining(|| for_all_eyes(&cluster))
+        }),
+        Case::new("browser::full::states", |_| {
+            let cluster = Cluster::up_with(3, &SMALL_SECOND)?;
+            cluster.explaining(|| states(&cluster))
+        }),
     ]
 }
 
@@ -149,6 +160,93 @@ fn look_back(browser: &WebDriver<'_>) -> Result<()> {
     browser.keys(&[ESCAPE])
 }
 
+/// What is written of a node in its card's head, and of a program in a cell of its row.
+fn card_says(node: &str, word: &str) -> String {
+    format!("document.querySelector('.node[data-node={node}] .head')?.innerText.includes('{word}')")
+}
+
+fn row_says(pid: i32, head: &str, word: &str) -> String {
+    let cell = format!("[data-head=\"{head}\"]");
+    let button = format!("document.querySelector('.program[data-key=\"n1:{pid}\"]')");
+    format!("{button}?.closest('tr').querySelector('{cell}').innerText.includes('{word}')")
+}
+
+/// Two programs that compute on n2, which cannot carry them.
+fn overloaded(cluster: &Cluster) -> Result<Vec<Running>> {
+    let hog = ["perl", "-e", "1 while 1"];
+    let start = |_| Running::spawn(&mut cluster.run_command("n2", &hog));
+    (0..2).map(start).collect()
+}
+
+/// Everything that matters is told by a word, and not by a colour alone.
+fn states(cluster: &Cluster) -> Result<()> {
+    let _hogs = overloaded(cluster)?;
+    let (free, pid) = program(cluster)?;
+    let (kept, stays) = Talk::run(
+        cluster,
+        &["--pin"],
+        &["python3", "-c", WAITS, "--an-argument"],
+    )?;
+    with_browser(cluster, |browser| {
+        browser.until("document.getElementById('theme').innerText === 'Theme: system'")?;
+        browser.until(&card_says("n2", "overloaded"))?;
+        browser.until(
+            "/1 overloaded: n2 \\d/.test(document.getElementById('overloaded').innerText)",
+        )?;
+        browser.until(&row_says(stays, "State", "stays"))?;
+        browser.until(&row_says(stays, "Why it stays", "pin"))?;
+        browser.until(&row_says(stays, "Program", "--an-argument"))?;
+        refused_and_done(cluster, browser, pid, stays)?;
+        cluster.whim("n1", &["drain", "n3"])?;
+        browser.until(&card_says("n3", "drained"))?;
+        cluster.lab(&["kill", "n3"])?;
+        browser.until(&card_says("n3", "down"))?;
+        seen_moving(cluster, browser, pid)
+    })?;
+    end(free)?;
+    end(kept)
+}
+
+/// A refusal interrupts, with its reason, and stays until it is closed; a success is told apart from it.
+fn refused_and_done(
+    cluster: &Cluster,
+    browser: &WebDriver<'_>,
+    pid: i32,
+    stays: i32,
+) -> Result<()> {
+    let alert = "document.querySelector('#refusal.open [role=alert]')";
+    browser.drag(&chip(stays), ".node[data-node=n3]")?;
+    browser.until(&format!("{alert}?.innerText.startsWith('Refused: ')"))?;
+    let log = "document.getElementById('log').innerText";
+    browser.click("#alert-close")?;
+    browser.until(&format!("!{alert}"))?;
+    // A row can be dragged as well as a chip.
+    let row = format!(".program[data-key=\"n1:{pid}\"]");
+    browser.drag(&row, ".node[data-node=n3]")?;
+    await_place(cluster, pid, "n3")?;
+    browser.until("document.querySelector('#say.done')?.innerText.startsWith('Done: ')")?;
+    browser.until(&row_says(pid, "State", "away"))?;
+    browser.until(&row_says(pid, "Where", "n3, home n1"))?;
+    browser.until(&format!(
+        "/moved python3 {pid} n1 to n3: .*because/.test({log})"
+    ))?;
+    cluster.have_on(pid, "n1")
+}
+
+/// Over a slow link a move lasts long enough to be seen.
+fn seen_moving(cluster: &Cluster, browser: &WebDriver<'_>, pid: i32) -> Result<()> {
+    cluster.lab(&["link", "n1", "n2", "--rate", "5mbit"])?;
+    let number = pid.to_string();
+    let mut moving = Running::spawn(&mut cluster.whim_command("n1", &["migrate", &number, "n2"]))?;
+    browser.until(&row_says(pid, "State", "moving"))?;
+    browser.until(&format!(
+        "document.querySelector('{}')?.innerText.includes('moving')",
+        chip(pid)
+    ))?;
+    ensure!(moving.wait(PATIENCE)?.success(), "It has not moved");
+    browser.until(&row_says(pid, "State", "away"))
+}
+
 /// Programs that wait, here and there, so that pictures have something to show.
 fn company(cluster: &Cluster) -> Result<Vec<Running>> {
     let programs: [&[&str]; 5] = [
@@ -184,7 +282,15 @@ fn for_all_eyes(cluster: &Cluster) -> Result<()> {
     let (talk, pid) = program(cluster)?;
     let _others = company(cluster)?;
     cluster.move_to(pid, "n2")?;
+    let _hogs = overloaded(cluster)?;
+    let (kept, stays) = Talk::run(
+        cluster,
+        &["--pin"],
+        &["python3", "-c", WAITS, "--seed", "7"],
+    )?;
     with_browser(cluster, |browser| {
+        browser.until(&card_says("n2", "overloaded"))?;
+        browser.until(&row_says(stays, "State", "stays"))?;
         browser.until(&on_card("n2", pid))?;
         browser.run(&axe, &json!([]))?;
         for theme in ["light", "dark"] {
@@ -199,9 +305,26 @@ fn for_all_eyes(cluster: &Cluster) -> Result<()> {
             look(browser, &format!("page-node-{theme}"))?;
             browser.keys(&[ESCAPE])?;
         }
-        Ok(())
+        refusal_in_all_sizes(browser, stays)
     })?;
+    end(kept)?;
     end(talk)
+}
+
+/// A refusal beside everything else, in a wide window and in one as narrow as a phone's.
+fn refusal_in_all_sizes(browser: &WebDriver<'_>, stays: i32) -> Result<()> {
+    browser.drag(&chip(stays), ".node[data-node=n3]")?;
+    browser.until("document.querySelector('#refusal.open')")?;
+    for (shape, size) in [("wide", WIDE), ("phone", PHONE)] {
+        browser.resize(size)?;
+        browser.until(&format!("window.innerWidth === {}", size.0))?;
+        browser.run("window.scrollTo(0, 0)", &json!([]))?;
+        for theme in ["light", "dark"] {
+            browser.run("showTheme(arguments[0])", &json!([theme]))?;
+            look(browser, &format!("page-refused-{shape}-{theme}"))?;
+        }
+    }
+    Ok(())
 }
 
 /// Where pictures go: `WHIM_PICTURES`, or below the tests' own.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use whim_attempts::{Attempt, Party};
 use whim_system_tests::process;
 use whim_system_tests::talk::WAITS;
@@ -173,5 +173,67 @@ fn mon(cluster: &Cluster) -> Result<()> {
     ensure!(terminal.end()?.success(), "mon has failed");
     let once = cluster.whim("n2", &["mon", "--once"])?;
     ensure!(once.lines().count() == 3 && once.contains("n1"), "{once}");
+    words_of_states(cluster)
+}
+
+/// A feed in which everything is at once: a node that is overloaded, one that is drained, one that is down; a program
+/// that is away, one that stays, one that moves.
+fn eventful() -> String {
+    let node = |name: &str, state: &str, load: f64| {
+        json!({"update": "node", "name": name, "state": state, "load": load, "speed": 1.0, "cpus": 0.5, "guests": 0,
+               "memory_total_bytes": 8u64 << 30, "memory_available_bytes": 4u64 << 30, "class": "a-b"})
+    };
+    let process = |pid: i32, place: &str, state: &str, stay: Option<&str>| {
+        json!({"update": "process", "pid": pid, "home": "n1", "where": place, "state": state, "reason": null,
+               "moves": 1, "cpu_percent": 100 - pid, "cpu_seconds": 7509.0, "memory_bytes": 1, "stay": stay,
+               "home_supervisor_pid": null, "guest_supervisor_pid": null, "command": "x"})
+    };
+    let lines = [
+        node("n1", "up", 9.0),
+        node("n2", "draining", 0.1),
+        node("n3", "down", 0.1),
+        process(1, "n1", "home", Some("Device")),
+        process(2, "n2", "away", None),
+        process(3, "n1", "moving", None),
+        json!({"update": "tick", "time_ms": 1}),
+    ];
+    lines.map(|line| format!("{line}\n")).concat()
+}
+
+/// Spaces are not sent, so words are waited for, in the order in which they stand on the screen.
+fn words_of_states(cluster: &Cluster) -> Result<()> {
+    let record = cluster.directory().join("eventful");
+    std::fs::write(&record, eventful())?;
+    let record = record.display().to_string();
+    let cases: [(&str, &[&str]); 2] = [
+        (
+            "mon",
+            &["overloaded:", "18x", "###", "18x", "drained", "down"],
+        ),
+        (
+            "top",
+            &[
+                "overloaded:",
+                "18x",
+                "away",
+                "TIME+",
+                "stays",
+                "2h05:09",
+                "(Device)",
+                "away",
+                "moving",
+                "stays:",
+            ],
+        ),
+    ];
+    for (command, words) in cases {
+        let words_of_command = [command, "--from", &record];
+        let mut terminal = Terminal::start(&cluster.whim_command("n2", &words_of_command))?;
+        for word in words {
+            terminal.wait_for(word)?;
+        }
+        terminal.press("q")?;
+        ensure!(terminal.end()?.success(), "{command} has failed");
+    }
     Ok(())
 }

@@ -39,8 +39,9 @@ class ProcessDialog {
     for (const id of ["target", "move-it", "bring", "go"]) get(id).disabled = !may || names.length === 0;
     const own = row.home === this.map.viewer.node;
     fill(get("process-facts"), [
-      ["Home", row.home], ["Is on", row.where], ["State", row.state],
-      ["CPU", Math.round(row.cpu_percent) + " % of one"], ["Memory", bytes(row.memory_bytes)],
+      ["Home", row.home], ["Is on", row.where], ["State", stateOf(row)],
+      ["CPU", Math.round(row.cpu_percent) + " % of one"], ["CPU time", cpuTime(row.cpu_seconds)],
+      ["Memory", bytes(row.memory_bytes)],
       ["Moves", String(row.moves)], ["User", row.user], ["Command", row.command],
       ["Cannot move now", row.stay], ["Is not moved by itself", row.not_candidate],
       ["From here", may ? null : own ? "It is another user's" : "Its home is " + row.home + ": ask for the page there"],
@@ -100,9 +101,10 @@ class NodeDialog {
     get("node-command").textContent = (drains ? "whim undrain " : "whim drain ") + name;
     const part = (value) => (value === null || value === undefined ? null : value.toFixed(1) + " % of the last ten seconds");
     fill(get("node-facts"), [
-      ["State", node.state], ["CPUs", node.cpus === null ? null : number(node.cpus)],
+      ["State", nodeWord(node) || node.state], ["CPUs", node.cpus === null ? null : number(node.cpus)],
       ["Speed", node.speed === null ? null : node.speed.toFixed(2) + (node.speed_estimated ? " (estimated)" : "")],
       ["Load", node.load === null ? null : node.load.toFixed(2)],
+      ["Overload", overload(node) === null ? null : times(overload(node)) + " of what its CPUs can carry wants to run"],
       ["Memory", node.memory_total_bytes ? bytes(node.memory_available_bytes) + " of " + bytes(node.memory_total_bytes) + " are free" : null],
       ["Waited for a CPU", part(node.cpu_pressure_percent)], ["Stood still for memory", part(node.memory_pressure_percent)],
       ["Guests", node.guests === null ? null : String(node.guests)], ["Labels", (node.labels || []).join(", ")],

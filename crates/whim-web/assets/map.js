@@ -20,10 +20,11 @@ function makeMeter(kind) {
   const root = element("div", "meter " + kind);
   const bar = element("span", "bar");
   const track = element("span", "track");
+  const beyond = element("span", "beyond");
   const number = element("span", "number");
-  track.append(bar);
+  track.append(bar, beyond);
   root.append(element("span", "", kind), track, number);
-  return { root: root, bar: bar, number: number };
+  return { root: root, bar: bar, beyond: beyond, number: number };
 }
 
 // One node.
@@ -36,8 +37,9 @@ class Card {
     this.head.type = "button";
     this.head.dataset.node = name;
     this.state = element("span", "state");
+    this.over = element("span", "over");
     const head = element("div", "head");
-    head.append(this.head, this.state);
+    head.append(this.head, this.over, this.state);
     this.load = makeMeter("load");
     this.memory = makeMeter("memory");
     this.list = element("ul", "processes");
@@ -49,15 +51,22 @@ class Card {
   draw(node) {
     const load = loadPart(node);
     const memory = memoryPart(node);
-    this.root.className = "node " + node.state;
-    setText(this.state, node.state === "up" ? (node.blocked ? "takes no guests" : "") : node.state);
+    const over = overload(node);
+    const classes = "node " + node.state + (over === null ? "" : " overloaded");
+    if (!this.root.classList.contains("drop")) this.root.className = classes;
+    setText(this.state, nodeWord(node));
+    setText(this.over, over === null ? "" : "overloaded " + times(over));
     const loadText = load === null ? "unknown" : node.load.toFixed(2) + " / " + number(node.cpus);
     const memoryText = memory === null ? "unknown" : Math.round(memory * 100) + " %";
-    this.load.bar.style.transform = "scaleX(" + Math.min(load || 0, 1).toFixed(3) + ")";
+    // What the CPUs can carry, and behind it what waits, as large as it is in comparison.
+    const carried = over === null ? Math.min(load || 0, 1) : 1 / over;
+    this.load.bar.style.transform = "scaleX(" + carried.toFixed(3) + ")";
+    this.load.beyond.style.transform = "scaleX(" + (over === null ? 0 : 1 - carried).toFixed(3) + ")";
     this.memory.bar.style.transform = "scaleX(" + Math.min(memory || 0, 1).toFixed(3) + ")";
     setText(this.load.number, loadText);
     setText(this.memory.number, memoryText);
-    const label = this.name + ", " + node.state + ", load " + loadText.replace("/", "of") +
+    const said = [node.state, nodeWord(node), this.over.textContent].filter((word, at, all) => word && all.indexOf(word) === at);
+    const label = this.name + ", " + said.join(", ") + ", load " + loadText.replace("/", "of") +
       " CPUs, memory " + memoryText + ", " + count(this.count, "process", "processes");
     if (this.head.getAttribute("aria-label") !== label) this.head.setAttribute("aria-label", label);
   }
@@ -84,6 +93,15 @@ class NodeMap {
 
   mayMove(row) {
     return row.home === this.viewer.node && (this.viewer.admin || row.uid === this.viewer.uid) && row.state !== "ended";
+  }
+
+  // Why a program cannot be moved from here, or is in its state, or is left alone: whatever weighs most.
+  why(row) {
+    if (row.stay) return row.stay;
+    if (row.reason) return row.reason;
+    if (row.home !== this.viewer.node) return "Its home is " + row.home + ": ask for the page there";
+    if (!this.mayMove(row)) return "It is another user's";
+    return row.not_candidate || "";
   }
 
   // Draws what has changed: numbers of nodes, processes, and which processes are on which cards.
@@ -144,15 +162,17 @@ class NodeMap {
       button.dataset.key = key;
       button.tabIndex = -1;
       const text = document.createTextNode("");
+      const mark = element("span", "mark");
       const cpu = element("span", "cpu");
-      button.append(text, cpu);
+      button.append(text, mark, cpu);
       item.append(button);
-      chip = { item: item, button: button, text: text, cpu: cpu, share: 0, mine: false, classes: "", label: "" };
+      chip = { item: item, button: button, text: text, mark: mark, cpu: cpu, share: 0, mine: false, classes: "", label: "" };
       this.chips.set(key, chip);
     }
     const mine = this.mayMove(row);
+    const state = stateOf(row);
     const classes = "process" + (row.home === row.where ? "" : " away") +
-      (row.state === "moving" ? " moving" : "") + (mine ? " mine" : "");
+      (["moving", "stays"].includes(state) ? " " + state : "") + (mine ? " mine" : "");
     chip.mine = mine;
     if (chip.classes !== classes) chip.button.className = classes;
     chip.classes = classes;
@@ -161,10 +181,15 @@ class NodeMap {
     if (chip.share !== share) chip.cpu.style.transform = "scaleX(" + share + ")";
     chip.share = share;
     const text = nameOf(row) + " " + row.pid;
-    const label = text + ", home " + row.home + ", on " + row.where + ", " + row.state;
+    const why = this.why(row);
+    // What is at home and free to go needs no word, and the colour says who is away. A label begins with what is seen.
+    const mark = ["home", "away"].includes(state) ? "" : " " + state;
+    const label = text + mark + ", home " + row.home + ", on " + row.where + (mark ? "" : ", " + state) + (why ? ": " + why : "");
     if (chip.label === label) return;
     chip.label = label;
     chip.text.data = text;
+    setText(chip.mark, mark);
+    chip.button.title = why;
     chip.button.setAttribute("aria-label", label);
   }
 

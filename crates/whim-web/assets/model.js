@@ -150,3 +150,69 @@ function number(value) {
 function count(number, one, more) {
   return number + " " + (number === 1 ? one : more);
 }
+
+// From here on a node counts as overloaded, as in a terminal (OVERLOAD_FROM of whim-monitor).
+const OVERLOAD_FROM = 1.25;
+
+// How many times as much wants to run as the CPUs can carry; null: they can.
+function overload(node) {
+  const part = node.state === "down" ? null : loadPart(node);
+  return part !== null && part >= OVERLOAD_FROM ? part : null;
+}
+
+function times(multiple) {
+  return multiple.toFixed(multiple < 10 ? 1 : 0) + "x";
+}
+
+// What is to be known of a node beside that it is up; nothing, if that is all.
+function nodeWord(node) {
+  if (node.refuses) return "refuses us";
+  if (node.state === "draining") {
+    return node.guests ? "draining, " + count(node.guests, "guest", "guests") + " left" : "drained";
+  }
+  if (node.state === "up") return node.blocked ? "takes no guests" : "";
+  return node.state;
+}
+
+// The state in a word: of a program at home, whether it could leave is what matters.
+function stateOf(row) {
+  return row.state === "home" && row.stay ? "stays" : row.state;
+}
+
+// The command without the directory of its program.
+function commandOf(row) {
+  const words = row.command.split(" ");
+  return [nameOf(row), ...words.slice(1)].join(" ");
+}
+
+// As whim top shows it: 0:07.25, and from an hour on 2h05:09.
+function cpuTime(seconds) {
+  if (seconds === null || seconds === undefined) return "";
+  const two = (value) => String(Math.floor(value)).padStart(2, "0");
+  const minutes = Math.floor(seconds / 60);
+  if (minutes >= 60) return Math.floor(minutes / 60) + "h" + two(minutes % 60) + ":" + two(seconds % 60);
+  return minutes + ":" + two(seconds % 60) + "." + two((seconds * 100) % 100);
+}
+
+// What follows "because", for each cause that a line of the log ends with.
+const BECAUSE = {
+  user: "somebody who may move it asked for that",
+  load: "there is less to wait for there",
+  calls: "most of what it does is asking home",
+  terminal: "it waits for its user at a terminal",
+  memory: "memory runs out where it is",
+  turn: "it is another program's turn to have a CPU of its own",
+  host: "its host wanted to be rid of it",
+  order: "its home was told to bring it back",
+  itself: "it made a call that runs at home alone",
+};
+
+// A line of the log as people read it: sizes in their units, and the cause as a reason.
+function logText(text) {
+  const sized = text.replace(/\b(\d+) bytes\b/g, (all, digits) => bytes(Number(digits)));
+  const cause = /(; cause: | \(cause: )([a-z]+)\)?$/.exec(sized);
+  if (!cause || !BECAUSE[cause[2]]) return sized;
+  const said = sized.slice(0, cause.index);
+  // Of what was refused it is the reason why it was tried.
+  return cause[1].includes("(") ? said + " It was to go because " + BECAUSE[cause[2]] + "." : said + ", because " + BECAUSE[cause[2]];
+}

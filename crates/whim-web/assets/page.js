@@ -3,18 +3,35 @@ const meta = (name) => document.querySelector('meta[name="' + name + '"]').conte
 const viewer = { node: meta("node"), uid: Number(meta("uid")), admin: meta("admin") === "true" };
 const model = new Model();
 const map = new NodeMap(document.getElementById("map"), viewer);
+const programs = new Programs(map);
 const say = document.getElementById("say");
+const refusal = document.getElementById("refusal");
 const past = document.getElementById("past");
 let ago = 0;
+// What is being dragged.
+let drag = null;
 let sayEnds = 0;
 // Milliseconds from a batch's arrival to the frame that shows it, the last thousand; tests read it.
 window.whimPainted = [];
 
-function tell(text) {
-  say.textContent = text;
+// What goes on, and what has been done: "Done: ..." in another colour.
+function tell(text, isDone) {
+  say.className = isDone ? "toast done" : "toast";
+  say.textContent = (isDone ? "Done: " : "") + text;
   clearTimeout(sayEnds);
   sayEnds = setTimeout(() => { say.textContent = ""; }, 8000);
 }
+
+// What has not been done. It stays until it is closed: nobody has to be quick to read it.
+function refuse(word, text) {
+  say.textContent = "";
+  document.getElementById("alert").textContent = word + ": " + text;
+  refusal.classList.add("open");
+}
+document.getElementById("alert-close").addEventListener("click", () => {
+  document.getElementById("alert").textContent = "";
+  refusal.classList.remove("open");
+});
 
 async function order(what) {
   if (what.order === "migrate") tell(viewer.node + ":" + what.pid + " is going to " + what.to);
@@ -26,17 +43,17 @@ async function order(what) {
       body: JSON.stringify(what),
     });
   } catch {
-    tell("The daemon does not answer");
+    refuse("Failed", "The daemon does not answer");
     return { sentences: [] };
   }
   if (!answer.ok) {
-    tell(await answer.text());
+    refuse("Refused", await answer.text());
     return { sentences: [] };
   }
   const told = await answer.json();
   // A move is told by the feed, as everybody's are.
   const isTold = ["why", "migrate", "past"].includes(what.order);
-  if (!isTold && told.sentences.length) tell(told.sentences.join(" "));
+  if (!isTold && told.sentences.length) tell(told.sentences.join(" "), true);
   return told;
 }
 
@@ -45,23 +62,38 @@ const nodeDialog = new NodeDialog(model, viewer, order);
 
 function drawTotals(picture) {
   let cpus = 0, load = 0, free = 0, up = 0, away = 0;
+  const over = [];
   for (const node of picture.nodes.values()) {
     if (node.state === "down") continue;
     up += 1;
     cpus += node.cpus || 0;
     load += node.load || 0;
     free += node.memory_available_bytes || 0;
+    if (overload(node) !== null) over.push(node);
   }
   for (const row of picture.processes.values()) if (row.home !== row.where) away += 1;
+  over.sort((a, b) => overload(b) - overload(a));
+  const named = over.slice(0, 3).map((node) => node.name + " " + times(overload(node)));
+  setText(document.getElementById("overloaded"), over.length ? over.length + " overloaded: " + named.join(", ") : "");
   setText(document.getElementById("totals"), up + " of " + count(picture.nodes.size, "node", "nodes") + " up; load " + load.toFixed(1) +
-    " on " + cpus.toFixed(0) + " CPUs; " + bytes(free) + " free; " + count(picture.processes.size, "process", "processes") + ", " + away + " away");
+    " on " + number(cpus) + " CPUs; " + bytes(free) + " free; " + count(picture.processes.size, "process", "processes") + ", " + away + " away");
 }
+
+// Words of the log after which somebody should look.
+const BAD_NEWS = ["refused", "ended", "refused-join", "removed", "damaged"];
+const GOOD_NEWS = ["moved", "joined", "initialized"];
 
 function drawLog() {
   const items = model.log.slice(-50).reverse().map((line) => {
     const item = element("li");
-    const time = element("time", "", new Date(line.time_ms).toLocaleTimeString());
-    item.append(time, " " + (line.pid === null ? "" : line.pid + " ") + line.what + ": " + line.text);
+    const kind = BAD_NEWS.includes(line.what) ? " bad" : GOOD_NEWS.includes(line.what) ? " good" : "";
+    item.append(element("time", "", new Date(line.time_ms).toLocaleTimeString()), " ", element("span", "what" + kind, line.what));
+    if (line.pid !== null) {
+      const known = model.processes.get(viewer.node + ":" + line.pid);
+      const name = line.program || (known ? nameOf(known) + " " : "");
+      item.append(" ", element("b", "", (name ? name.trim() + " " : "") + line.pid));
+    }
+    item.append(" " + logText(line.text));
     return item;
   });
   document.getElementById("log").replaceChildren(...items);
@@ -80,13 +112,15 @@ let logLength = -1;
 function paint() {
   const since = arrived;
   arrived = null;
+  const same = model.changedCards.size === 0;
   if (ago === 0) {
     map.draw(model.picture(0), model.changedNodes, model.changedProcesses, model.changedCards);
     map.fly(model.flights);
+    programs.draw(model.picture(0), drag !== null, same);
     drawTotals(model.picture(0));
   }
   for (const flight of model.flights.slice(-3)) {
-    tell(flight.name + " " + flight.key + " has moved from " + flight.from + " to " + flight.to);
+    tell(flight.name + " " + flight.key + " has moved from " + flight.from + " to " + flight.to, true);
   }
   model.changedNodes = new Set();
   model.changedProcesses = new Set();
@@ -107,6 +141,8 @@ function paint() {
 
 function heard(event) {
   const now = performance.now();
+  // What was interrupted goes on: nobody has to close that.
+  if (document.getElementById("alert").textContent.startsWith("Interrupted")) document.getElementById("alert-close").click();
   for (const update of JSON.parse(event.data)) model.apply(update);
   if (arrived !== null) return;
   arrived = now;
@@ -117,7 +153,7 @@ function follow() {
   const feed = new EventSource("/feed");
   feed.onmessage = heard;
   feed.onerror = () => {
-    tell("The feed is interrupted: the page asks again");
+    if (!refusal.classList.contains("open")) refuse("Interrupted", "The daemon tells no more what changes: the page asks again");
     model.forget();
   };
 }
@@ -126,6 +162,7 @@ function follow() {
 past.addEventListener("input", () => {
   ago = -Number(past.value);
   map.drawAll(model.picture(ago));
+  programs.draw(model.picture(ago), false, false);
   drawTotals(model.picture(ago));
   drawTime();
 });
@@ -137,15 +174,18 @@ document.getElementById("now").addEventListener("click", () => {
 
 // The pointer: a click opens, a drag moves. Not the browser's own dragging: that one knows no touch.
 const mapRoot = document.getElementById("map");
+const rowRoot = document.getElementById("program-rows");
 const DRAG_FROM = 6;
-let drag = null;
 const cardOf = (target) => (target && target.closest ? target.closest(".node") : null);
-mapRoot.addEventListener("click", (event) => {
+function opened(event) {
   const button = event.target.closest("button");
   if (!button || (drag && drag.done)) return;
   if (button.dataset.key) processDialog.open(button.dataset.key);
   else nodeDialog.open(button.dataset.node);
-});
+}
+mapRoot.addEventListener("click", opened);
+rowRoot.addEventListener("click", opened);
+document.getElementById("program-order").addEventListener("change", () => programs.draw(model.picture(ago), false, false));
 function markDrop(card) {
   for (const other of mapRoot.querySelectorAll(".drop")) if (other !== card) other.classList.remove("drop");
   if (card) card.classList.add("drop");
@@ -158,16 +198,21 @@ function endDrag() {
   drag = drag.ghost ? { done: true } : null;
   setTimeout(() => { if (drag && drag.done) drag = null; }, 0);
 }
-mapRoot.addEventListener("pointerdown", (event) => {
-  const chip = event.target.closest(".process.mine");
-  if (!chip || event.button !== 0 || ago > 0) return;
-  drag = { key: chip.dataset.key, text: chip.textContent, x: event.clientX, y: event.clientY, ghost: null };
-});
+function taken(event) {
+  const chip = event.target.closest(".mine");
+  const row = chip ? model.processes.get(chip.dataset.key) : null;
+  if (!row || event.button !== 0 || ago > 0) return;
+  // What would be refused is told while it is in the hand.
+  const text = nameOf(row) + " " + row.pid + (row.stay ? " stays: " + row.stay : "");
+  drag = { key: chip.dataset.key, text: text, stays: Boolean(row.stay), x: event.clientX, y: event.clientY, ghost: null };
+}
+mapRoot.addEventListener("pointerdown", taken);
+rowRoot.addEventListener("pointerdown", taken);
 addEventListener("pointermove", (event) => {
   if (!drag || drag.done) return;
   if (!drag.ghost) {
     if (Math.hypot(event.clientX - drag.x, event.clientY - drag.y) < DRAG_FROM) return;
-    drag.ghost = element("span", "flying", drag.text);
+    drag.ghost = element("span", drag.stays ? "flying stays" : "flying", drag.text);
     document.getElementById("sky").append(drag.ghost);
   }
   event.preventDefault();
@@ -184,35 +229,36 @@ addEventListener("pointerup", (event) => {
 addEventListener("pointercancel", endDrag);
 addEventListener("keydown", (event) => { if (event.key === "Escape") endDrag(); });
 
-// Keys: each card's processes are one stop; arrows go on from there.
-mapRoot.addEventListener("keydown", (event) => {
-  const chip = event.target.closest(".process");
+// Keys: each card's processes are one stop, and all rows another one; arrows go on from there.
+function stepped(event) {
+  const at = event.target.closest(".process, .program");
   const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-  if (!chip || !step) return;
-  const chips = [...cardOf(chip).querySelectorAll(".process")];
-  const next = chips[chips.indexOf(chip) + step];
+  if (!at || !step) return;
+  const all = [...(cardOf(at) || rowRoot).querySelectorAll(".process, .program")];
+  const next = all[all.indexOf(at) + step];
   if (!next) return;
   event.preventDefault();
-  chip.tabIndex = -1;
+  at.tabIndex = -1;
   next.tabIndex = 0;
   next.focus();
-});
-
-// The themes.
-const themeButton = document.getElementById("theme");
-function isDark() {
-  const chosen = document.documentElement.dataset.theme;
-  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
+mapRoot.addEventListener("keydown", stepped);
+rowRoot.addEventListener("keydown", stepped);
+
+// The themes: the system's, which may change with the hour, or one that was chosen.
+const THEMES = ["", "light", "dark"];
+const themeButton = document.getElementById("theme");
 function showTheme(theme) {
-  if (theme) document.documentElement.dataset.theme = theme;
-  themeButton.textContent = isDark() ? "Light" : "Dark";
-  themeButton.setAttribute("aria-label", "Theme: to " + (isDark() ? "light" : "dark"));
+  if (THEMES.indexOf(theme) > 0) document.documentElement.dataset.theme = theme;
+  else delete document.documentElement.dataset.theme;
+  setText(themeButton, "Theme: " + (document.documentElement.dataset.theme || "system"));
 }
 themeButton.addEventListener("click", () => {
-  const theme = isDark() ? "light" : "dark";
-  localStorage.setItem("theme", theme);
-  showTheme(theme);
+  const now = document.documentElement.dataset.theme || "";
+  const next = THEMES[(THEMES.indexOf(now) + 1) % THEMES.length];
+  if (next) localStorage.setItem("theme", next);
+  else localStorage.removeItem("theme");
+  showTheme(next);
 });
 document.getElementById("leave").addEventListener("click", async () => {
   await fetch("/leave", { method: "POST", headers: { "X-Whim-Token": meta("token") } });

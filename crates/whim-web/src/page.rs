@@ -5,9 +5,10 @@ use crate::backend::Greeting;
 use askama::Template;
 
 pub(crate) const STYLE: &str = include_str!("../assets/page.css");
-pub(crate) const SCRIPT: [&str; 4] = [
+pub(crate) const SCRIPT: [&str; 5] = [
     include_str!("../assets/model.js"),
     include_str!("../assets/map.js"),
+    include_str!("../assets/rows.js"),
     include_str!("../assets/dialogs.js"),
     include_str!("../assets/page.js"),
 ];
