@@ -219,7 +219,7 @@ fn words_of_states(cluster: &Cluster) -> Result<()> {
                 "TIME+",
                 "stays",
                 "2h05:09",
-                "(Device)",
+                "(Devi",
                 "away",
                 "moving",
                 "stays:",

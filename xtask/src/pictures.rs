@@ -42,7 +42,15 @@ const STYLE: &str = "<style>\n\
 
 /// The test that makes screenshots, below `target/system-tests/pictures`, and those that the documents show.
 pub(crate) const SCREENSHOTS_OF: &str = "browser::full::for_all_eyes";
-const SCREENSHOTS: [&str; 3] = ["page-light.png", "page-dark.png", "page-process-light.png"];
+const SCREENSHOTS: [&str; 7] = [
+    "page-light.png",
+    "page-dark.png",
+    "page-process-light.png",
+    "page-refused-wide-light.png",
+    "page-refused-wide-dark.png",
+    "page-refused-phone-light.png",
+    "page-refused-phone-dark.png",
+];
 
 /// Takes the screenshots of the last run of their test into the documents.
 ///
