@@ -5,7 +5,7 @@ DESTDIR ?=
 # Of `make install`: with 'yes' it also makes the group whim-admin and /etc/whim/config.toml, which are not below PREFIX.
 SYSTEM  ?= no
 PART    ?= 1/1
-# Of `make deb`: what is built (release, dev), and the package's revision.
+# Of `make deb`, `make apt-repo` and `make rpm`: what is built (release, dev), and the package's revision.
 PROFILE  ?= release
 REVISION ?= 1
 
@@ -36,7 +36,7 @@ userdir    = $(DESTDIR)$(PREFIX)/lib/systemd/user
 sysusers   = $(DESTDIR)$(PREFIX)/lib/sysusers.d
 confdir    = $(DESTDIR)/etc/whim
 
-.PHONY: help demo build test test-full bench pipt pipt-mpi pipt-wheel test-pipt test-python test-mpi bench-pipt install-pipt uninstall-pipt install install-files deb uninstall fmt lint
+.PHONY: help demo build test test-full bench pipt pipt-mpi pipt-wheel test-pipt test-python test-mpi bench-pipt install-pipt uninstall-pipt install install-files deb apt-repo rpm uninstall fmt lint
 .PHONY: test-pipt-full pipt-gallery test-qgis qgis-plugin
 .PHONY: mpi-packages pipt-mpich pipt-openmpi lint-mpich lint-openmpi
 
@@ -47,6 +47,8 @@ help:
 	@echo "make bench               the measurements of docs/benchmarks.md"
 	@echo "make install PREFIX=DIR  programs, units, man pages, completions; with SYSTEM=yes also group and /etc/whim"
 	@echo "make deb                 a Debian package of them, in $(TARGET)/deb (PROFILE=dev: quickly built)"
+	@echo "make apt-repo            a repository of it for apt, in $(TARGET)/apt (KEY=...: signed with this key of gpg's)"
+	@echo "make rpm                 an RPM of the same, in $(TARGET)/rpm"
 	@echo "make fmt lint            format the sources; run the linter"
 	@echo "make pipt test-pipt      the image toolkit of mpi/: build it; lint and test it"
 	@echo "make test-pipt-full      its long tests: beside other programs of Python's package index, killed and resumed"
@@ -227,6 +229,16 @@ deb:
 	@scripts/bootstrap deb
 	$(CARGO) build --locked --workspace --exclude $(TOOLKIT) --exclude xtask --bins --profile $(PROFILE)
 	scripts/deb $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE)) $(TARGET)/deb $(REVISION)
+
+# A directory that a web server can serve to apt, of the packages in $(TARGET)/deb; signed, if KEY names a key of gpg's.
+apt-repo: deb
+	scripts/apt-repo $(TARGET)/deb $(TARGET)/apt $(KEY)
+
+rpm:
+	@scripts/bootstrap deb
+	@scripts/bootstrap rpm
+	$(CARGO) build --locked --workspace --exclude $(TOOLKIT) --exclude xtask --bins --profile $(PROFILE)
+	scripts/rpm $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE)) $(TARGET)/rpm $(REVISION)
 
 uninstall:
 	rm -f $(PROGRAMS:%=$(bindir)/%) $(mandir)/man1/whim.1 $(mandir)/man1/whim-*.1
