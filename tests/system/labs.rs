@@ -144,15 +144,18 @@ fn tour_of_the_readme() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let readme = fs::read_to_string(root.join("README.md"))?;
     let mut blocks = readme.split("\n```\n");
-    let tour = blocks.find(|block| block.starts_with("whim lab up"));
+    let tour = blocks.find(|block| block.starts_with("n1$ sudo whim lab up"));
     let tour = tour.context("The README has a tour")?;
     // Of this form, so that a later test takes it down if this one is killed.
     let name = format!("t{}-900", std::process::id());
     let mut script = String::from("set -e\nexec 2>&1\n");
     for line in tour.lines() {
+        let line = line.strip_prefix("n1$ sudo ");
+        let mut line = line.context("Each line is typed as root")?.to_owned();
         // A person needs a moment for the next line; here it is waited for what that line needs.
-        let started = "until whim lab exec n1 -- pgrep -x awk; do :; done;";
-        let mut line = line.replace("sleep 2;", started);
+        if line.ends_with('&') {
+            line.push_str("\nuntil whim lab exec n1 -- pgrep -x awk; do :; done");
+        }
         for verb in ["up", "exec", "down"] {
             let words = format!("whim lab {verb}");
             line = line.replace(&words, &format!("{words} --name {name}"));

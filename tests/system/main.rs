@@ -34,6 +34,7 @@ mod exactness;
 mod exhaustion;
 mod faults;
 mod files;
+mod filters;
 mod freezers;
 mod handing;
 mod history;
@@ -120,7 +121,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(browser::cases());
     cases.extend(conformance::cases()?);
     cases.extend(cuts::cases());
-    cases.extend(slurm::cases());
+    cases.extend(filters::cases());
     cases.extend(stay::cases());
     cases.extend(stays::cases());
     cases.extend(stops::cases());
@@ -141,7 +142,6 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(namespaces::cases());
     cases.extend(observed::cases());
     cases.extend(orders::cases());
-    cases.extend(packages::cases());
     cases.extend(priorities::cases());
     cases.extend(removal::cases());
     cases.extend(rights::cases());
@@ -156,7 +156,6 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(exhaustion::cases());
     cases.extend(faults::cases());
     cases.extend(files::cases());
-    cases.extend(documents::cases());
     cases.extend(hostile::cases());
     cases.extend(freezers::cases());
     cases.extend(kept::cases());
@@ -164,12 +163,21 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(kinds::cases());
     cases.extend(line::cases());
     cases.extend(leaks::cases());
-    cases.extend(machines::cases());
-    cases.extend(machines_users::cases());
     cases.extend(terminals::cases()?);
     cases.extend(threads::cases());
     cases.extend(unprivileged::cases()?);
     cases.extend(zdtm::cases());
     cases.extend(bench::cases());
+    cases.extend(of_systems());
     Ok(cases)
+}
+
+/// Those on whole systems: containers that boot, emulated machines, and what is installed there.
+fn of_systems() -> Vec<Case> {
+    let mut cases = documents::cases();
+    cases.extend(machines::cases());
+    cases.extend(machines_users::cases());
+    cases.extend(packages::cases());
+    cases.extend(slurm::cases());
+    cases
 }

@@ -29,7 +29,6 @@ const REASONS: &[(&str, &[&str])] = &[
     ("io-uring", &["io_uring"]),
     ("signal-descriptor", &["signalfd"]),
     ("traced", &["traced"]),
-    ("seccomp", &["seccomp"]),
     ("device", &["device", "shared", "shares"]),
     ("hugetlb", &["huge"]),
     ("sealed", &["sealed"]),

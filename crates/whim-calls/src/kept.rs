@@ -59,13 +59,16 @@ const NEVER_AT_A_HOST: &str =
     "said at home alone, and never at a host: who shares pages can be told from outside";
 const HOST_HAS_NO_SAY: &str = "a host gives the time that it has";
 
+const FILTERS: &str =
+    "said at home alone; strict mode stays, and so do filters that a host could not keep";
+
 /// The one table.
 pub const KEPT: &[Kept] = &[
     kept("prctl", "PR_SET_PDEATHSIG", Thread, AtHome, ""),
     kept("prctl", "PR_SET_DUMPABLE", Process, AtHome, ""),
     kept("prctl", "PR_SET_KEEPCAPS", Thread, AtHome, ""),
     kept("prctl", "PR_SET_NAME", Thread, Travels, ""),
-    kept("prctl", "PR_SET_SECCOMP", Thread, Stays, ""),
+    kept("prctl", "PR_SET_SECCOMP", Thread, Travels, FILTERS),
     kept("prctl", "PR_CAPBSET_DROP", Thread, AtHome, ""),
     kept("prctl", "PR_SET_TSC", Thread, Travels, SAID_AT_HOME),
     kept("prctl", "PR_SET_SECUREBITS", Thread, AtHome, ""),
@@ -535,7 +538,13 @@ pub const KEPT: &[Kept] = &[
         SAID_AT_HOME,
     ),
     kept("seccomp", "SECCOMP_SET_MODE_STRICT", Thread, Stays, ""),
-    kept("seccomp", "SECCOMP_SET_MODE_FILTER", Thread, Stays, ""),
+    kept(
+        "seccomp",
+        "SECCOMP_SET_MODE_FILTER",
+        Thread,
+        Travels,
+        FILTERS,
+    ),
     kept(
         "landlock_restrict_self",
         "a domain",

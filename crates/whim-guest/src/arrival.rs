@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 use whim_calls::Places;
+use whim_calls::judge::Filters;
 use whim_image::rebuild::{Blank, Mapped, RebuildError, Rebuilt};
 use whim_journey::message::ClockPair;
 use whim_model::{Backing, Clocks, Mapping, PAGE_SIZE, ProcessImage};
@@ -357,6 +358,9 @@ fn filter(image: &ProcessImage, cautious: bool) -> Vec<u8> {
     } else {
         whim_calls::guest_filter(&places)
     };
+    // What is as long as images may have it has room before ours.
+    let own = Filters::of(&image.filters).unwrap_or_default();
+    let program = own.before(&program).unwrap_or(program);
     for one in program {
         bytes.extend_from_slice(&one.code.to_le_bytes());
         bytes.extend_from_slice(&[one.jt, one.jf]);

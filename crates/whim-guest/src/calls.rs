@@ -8,6 +8,7 @@ use crate::pager::Shared;
 use crate::table::Piece;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
+use whim_calls::judge::{Answer, Judged};
 use whim_calls::{Decision, Forward, Region, Special, resolve};
 use whim_image::freeze_calls::{
     ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTNOINTR, ERESTARTSYS,
@@ -77,6 +78,11 @@ impl Guest {
         thread.waiting = Some(Waiting {
             id,
             call: whim_calls::notified(architecture, number, args),
+            judged: Judged {
+                number: number.cast_unsigned(),
+                architecture,
+                args: args.map(Some),
+            },
             kind: Kind::Undecided,
             sequence: 0,
             cancelled: false,
@@ -94,6 +100,10 @@ impl Guest {
         let Some(call) = self.call_of(host_tid) else {
             return Ok(());
         };
+        if self.is_fatal(host_tid) {
+            self.go_home(host_tid, "its seccomp filter ends it for that");
+            return Ok(());
+        }
         let decision = resolve(&call, &self.context, &self.memory);
         // Trap: a-futex-on-a-missing-page
         self.memory.prepare(&call);
@@ -118,6 +128,16 @@ impl Guest {
             Decision::Special(special) => self.special(host_tid, &call, special)?,
         }
         self.requeue_once_begun(host_tid)
+    }
+
+    /// Whether the program's own filters end it, or the thread, for a reported call. The kernel at home does
+    /// that, so that whoever waits for the program hears what it has to.
+    fn is_fatal(&self, host_tid: i32) -> bool {
+        let thread = self.threads.get(&host_tid);
+        let waiting = thread.and_then(|thread| thread.waiting.as_ref());
+        let judges = &self.origin.judges;
+        !judges.is_empty()
+            && waiting.is_some_and(|waiting| judges.answer(&waiting.judged) == Answer::Kill)
     }
 
     fn call_of(&self, host_tid: i32) -> Option<Syscall> {

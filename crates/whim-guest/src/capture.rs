@@ -259,6 +259,7 @@ impl Guest {
             no_transparent_huge_pages: !self.status(self.host_tid).transparent_huge_pages,
             barriers: answers.barriers,
             denies_memory: self.origin.denies_memory,
+            filters: self.origin.filters.clone(),
             locks_future: self.context.locks_future,
             remarks,
             reserved: self.origin.reserved,

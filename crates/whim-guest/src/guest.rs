@@ -16,6 +16,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use whim_calls::judge::{Filters, Judged};
 use whim_calls::{Context, NewThread};
 use whim_image::freeze_calls::ERESTARTNOINTR;
 use whim_image::freeze_observe::Status;
@@ -128,6 +129,8 @@ pub(crate) struct Waiting {
     /// The notification's cookie.
     pub id: u64,
     pub call: Syscall,
+    /// The same, as the kernel has it.
+    pub judged: Judged,
     pub kind: Kind,
     pub sequence: u64,
     /// A handler is to run: the call is given up as soon as possible.
@@ -181,6 +184,10 @@ pub(crate) struct Origin {
     pub limits: Vec<ResourceLimit>,
     pub personality: u64,
     pub denies_memory: u32,
+    /// The program's own filters, as the image has them.
+    pub filters: Vec<Vec<u64>>,
+    /// The same, to judge calls by.
+    pub judges: Filters,
     /// The names among them are carried on where this kernel has none to ask for.
     pub remarks: Vec<Remark>,
     pub reserved: Range,
@@ -198,6 +205,9 @@ impl Origin {
             limits: image.limits.clone(),
             personality: image.personality,
             denies_memory: image.denies_memory,
+            filters: image.filters.clone(),
+            // The image has been checked.
+            judges: Filters::of(&image.filters).unwrap_or_default(),
             remarks: image.remarks.clone(),
             reserved: image.reserved,
             vdso: image.vdso.clone(),

@@ -126,9 +126,10 @@ impl Original {
 pub fn convert(mut frozen: Frozen, original: &Original) -> Result<Server, ConvertError> {
     // What follows is not undone if we die. The guest runs already, so the original must not go on
     // then.
+    let pid = frozen.pid();
+    let early = early_uffd(&mut frozen)?;
     frozen.set_exit_kill(true)?;
     frozen.outlast_frozen_groups();
-    let pid = frozen.pid();
     let leader = original.leader;
     let count = frozen.threads().len();
     let places = count + SPARE_THREADS;
@@ -153,7 +154,10 @@ pub fn convert(mut frozen: Frozen, original: &Original) -> Result<Server, Conver
     give_up_kernel_writes(&mut deputy, original)?;
     let slot = deputy.slot_of(leader).ok_or(DeputyError::Ended)?;
     let arguments = read_arguments(pid, original.arguments);
-    let uffd = open_uffd(&mut deputy, slot, pid)?;
+    let uffd = match early {
+        Some(uffd) => uffd,
+        None => open_uffd(&mut deputy, slot, pid)?,
+    };
     let attic_start = code + length.next_multiple_of(1 << 21) + (1 << 21);
     let mut attic = Attic::new(Range {
         start: attic_start,
@@ -306,18 +310,33 @@ fn read_arguments(pid: i32, range: Range) -> Vec<u8> {
     }
 }
 
+/// The userfaultfd of a process whose filters are suspended, and would refuse to make it later: Docker's own
+/// filter does. It comes before what is not undone if we die, because that ends the suspension.
+fn early_uffd(frozen: &mut Frozen) -> Result<Option<Uffd>, ConvertError> {
+    if !frozen.has_suspended_filters() {
+        return Ok(None);
+    }
+    let pid = frozen.pid();
+    make_uffd(pid, |call| Ok(frozen.run(pid, &[call])?[0])).map(Some)
+}
+
 fn open_uffd(deputy: &mut Deputy, slot: usize, pid: i32) -> Result<Uffd, ConvertError> {
+    make_uffd(pid, |call| Ok(deputy.run(slot, &[call])?[0]))
+}
+
+/// Has the process make a userfaultfd, by calls that `run` makes in it, and takes it from there.
+fn make_uffd(
+    pid: i32,
+    mut run: impl FnMut(Syscall) -> Result<i64, ConvertError>,
+) -> Result<Uffd, ConvertError> {
     const USER_MODE_ONLY: i32 = 1;
     // Trap: home-waits-with-a-lock-held
     let flags = flag(libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY);
-    let fd = deputy.run(slot, &[Syscall::new(libc::SYS_userfaultfd, &[flags])])?[0];
+    let fd = run(Syscall::new(libc::SYS_userfaultfd, &[flags]))?;
     let fd = check("userfaultfd", fd)?;
     let in_process = i32::try_from(fd).unwrap_or(-1);
     let taken = Pidfd::open(pid).and_then(|process| process.take(in_process));
-    deputy.run(
-        slot,
-        &[Syscall::new(libc::SYS_close, &[fd.cast_unsigned()])],
-    )?;
+    run(Syscall::new(libc::SYS_close, &[fd.cast_unsigned()]))?;
     let taken = taken.map_err(|errno| ConvertError::Call {
         what: "userfaultfd taking",
         errno,

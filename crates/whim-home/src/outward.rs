@@ -217,19 +217,26 @@ impl Outward<'_> {
     ) -> Result<Departed, OutwardError> {
         let node = connections.node.clone();
         // Thousands of mappings take a while to be read.
-        let (pieces, reserved) = connections.meanwhile(usize::MAX, || {
+        let counted = connections.meanwhile(usize::MAX, || {
             let entries = maps::read(self.pid).map_err(FreezeError::from)?;
             let pieces = self.count(entries.len(), &node)?;
             let reserved = reserve::choose(&entries).ok_or(OutwardError::NoRange)?;
             whim_image::vdso::own().map_err(CaptureError::from)?;
             Ok::<_, OutwardError>((pieces, reserved))
-        })?;
+        });
+        let (pieces, reserved) = match counted {
+            Ok(counted) => counted,
+            Err(error) => {
+                taken.threads.let_go(self.holding);
+                return Err(error);
+            }
+        };
         crash::point("before-freeze");
         self.phase(Phase::Freeze);
-        let frozen_at = Instant::now();
         let (threads, of) = (taken.threads, (self.pid, taken.freezers));
         let mut frozen =
             connections.meanwhile(pieces, || Seized::freeze(threads, of, self.holding))?;
+        let frozen_at = frozen.began();
         // On an error the process is let go as it is, because nothing may be made in a process that is not
         // ours.
         self.subject.check()?;
@@ -298,6 +305,21 @@ impl Outward<'_> {
             return Err(OutwardError::Stay(StayReason::Frozen(group)));
         }
         let mut taken = crate::seize::seize(self.pid, self.holding)?;
+        match self.admit(&mut taken, connect) {
+            Ok(connections) => Ok((taken, connections)),
+            Err(error) => {
+                taken.threads.let_go(self.holding);
+                Err(error)
+            }
+        }
+    }
+
+    /// Has the host prepare, while the process is attended.
+    fn admit(
+        &mut self,
+        taken: &mut Seized,
+        connect: impl FnOnce() -> Result<Connections, ConnectionError> + Send + 'static,
+    ) -> Result<Connections, OutwardError> {
         self.phase(Phase::Admit);
         self.subject.check()?;
         let (lease, limit) = (self.lease, self.going.limit());
@@ -317,7 +339,7 @@ impl Outward<'_> {
             Some(MoveEvent::Prepared)
         })?;
         self.allowance = allowance;
-        Ok((taken, connections))
+        Ok(connections)
     }
 
     fn carry(

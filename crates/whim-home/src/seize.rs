@@ -4,7 +4,8 @@
 //! capability comes first: all threads are traced (they run on), and what is needed of /proc/PID is opened,
 //! and so are the files that the process maps. Then all of our threads give up their capabilities. Only then
 //! is a host spoken to, by another thread. The tracer's thread meanwhile answers what the kernel reports, so
-//! that a program does not notice if its move is only tried.
+//! that a program does not notice if its move is only tried. A program with seccomp filters is stopped instead:
+//! they are read and suspended by a right that goes with the others.
 
 use crate::connections::{ConnectionError, Connections};
 use crate::holding::Holding;
@@ -17,10 +18,13 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_image::freeze::{FreezeError, FreezeLimits, Frozen, freeze_again};
 use whim_image::freeze_attend::Attended;
+use whim_image::freeze_filters::are_filtered;
 use whim_image::stay::SharedFile;
+use whim_image::stay_filters::FilterReason;
 use whim_journey::message::ToHome;
 use whim_sys::credentials::{self, Capability, CredentialError};
 use whim_sys::freezer::Freezers;
@@ -29,6 +33,8 @@ use whim_sys::watched::{FileId, WatchError, WatchedFiles};
 
 /// Longest sleep while a connection is made and nothing is reported of the threads, in milliseconds.
 const LOOK_MS: u16 = 50;
+/// How long a process with filters stands still while a connection is made.
+const STANDS_STILL_MAX: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Error)]
 pub(crate) enum SeizeError {
@@ -42,6 +48,10 @@ pub(crate) enum SeizeError {
         "The home supervisor's own descriptors failed ({0}): raise whimd's limit (LimitNOFILE)"
     )]
     Own(Errno),
+    #[error(
+        "The host was not ready within {0:?}, for which a program with a seccomp filter has to stand still: try again"
+    )]
+    NoAnswer(Duration),
     #[error("The connection to the host could not be made")]
     NoConnection,
 }
@@ -54,6 +64,22 @@ pub(crate) enum Threads {
     /// They are seized only when they are stopped, because that needs no right which is gone by then. Some
     /// may be held since an earlier stop.
     Held,
+    /// They are stopped already, because their filters could be read and suspended with a right that is gone by
+    /// then.
+    Stopped(Box<Frozen>),
+}
+
+impl Threads {
+    /// Lets a stopped process go on, so that it does not notice.
+    pub(crate) fn let_go(self, holding: &mut Holding) {
+        let Self::Stopped(frozen) = self else {
+            return;
+        };
+        match frozen.release() {
+            Ok(held) => *holding = Holding::new(held),
+            Err(error) => tracing::warn!(%error, "the process was let go, and may notice"),
+        }
+    }
 }
 
 /// The process, and what could be had only with the right to trace it.
@@ -70,18 +96,36 @@ pub(crate) struct Seized {
 ///
 /// # Errors
 /// It may not be traced, or maps a file that cannot be watched.
-pub(crate) fn seize(pid: i32, holding: &Holding) -> Result<Seized, OutwardError> {
+pub(crate) fn seize(pid: i32, holding: &mut Holding) -> Result<Seized, OutwardError> {
     let again = !holding.is_empty();
     opened::keep(pid).map_err(|source| closed(pid, source))?;
     let files = watch_files(pid)?;
     let limits = FreezeLimits::default();
     // A supervisor that has no such right to lose seizes as late as it can. A tracer without that right keeps
     // a setuid program that is executed meanwhile from getting its rights.
-    let threads = if again || !may_trace_all() {
+    let threads = if are_filtered(pid) {
+        Threads::Stopped(Box::new(stop_filtered(pid, holding)?))
+    } else if again || !may_trace_all() {
         Threads::Held
     } else {
         Threads::Attended(Attended::seize(pid, limits.threads_max)?)
     };
+    match settle(pid, again) {
+        Ok((freezers, reserve)) => Ok(Seized {
+            threads,
+            files,
+            freezers,
+            reserve,
+        }),
+        Err(error) => {
+            threads.let_go(holding);
+            Err(error)
+        }
+    }
+}
+
+/// Gives up all rights, and finds out what takes none.
+fn settle(pid: i32, again: bool) -> Result<(Freezers, Reserve), OutwardError> {
     give_up_rights()?;
     if !again {
         // Without rights, a tracer may look into a program only as long as the program has none either.
@@ -93,12 +137,35 @@ pub(crate) fn seize(pid: i32, holding: &Holding) -> Result<Seized, OutwardError>
     let reserve = Reserve::take(count.map_or(1, Iterator::count))?;
     let mut freezers = Freezers::of(pid);
     let _ = freezers.frozen();
-    Ok(Seized {
-        threads,
-        files,
-        freezers,
-        reserve,
-    })
+    Ok((freezers, reserve))
+}
+
+/// Stops a process with seccomp filters, reads and judges them, and suspends them while nothing of it runs. It
+/// stands still from here on, because only CAP_SYS_ADMIN allows that, which goes before a host is heard.
+fn stop_filtered(pid: i32, holding: &mut Holding) -> Result<Frozen, OutwardError> {
+    if credentials::effective_capabilities() & (1 << Capability::SYS_ADMIN.0) == 0 {
+        return Err(match holding.is_empty() {
+            true => OutwardError::Stay(FilterReason::OfRoot.into()),
+            // Its supervisor has given up that right at an earlier move.
+            false => FreezeError::NotPermitted(pid).into(),
+        });
+    }
+    let limits = FreezeLimits {
+        filters: true,
+        ..FreezeLimits::default()
+    };
+    let mut frozen = freeze_again(pid, &limits, holding.take(), Freezers::of(pid))?;
+    let taken = match opened::is_outdated(pid) {
+        true => Err(FreezeError::Replaced(pid)),
+        false => frozen.take_filters(),
+    };
+    let error = match taken {
+        Ok(Ok(())) => return Ok(frozen),
+        Ok(Err(reason)) => OutwardError::Stay(reason.into()),
+        Err(error) => error.into(),
+    };
+    *holding = Holding::new(frozen.release()?);
+    Err(error)
 }
 
 /// Whether we have the right to trace processes that our user could not trace.
@@ -197,10 +264,15 @@ impl Seized {
         stops: &SignalFd,
         (done, heard): (&OwnedFd, &Receiver<Heard>),
     ) -> Result<Heard, OutwardError> {
+        let begun = Instant::now();
         loop {
             match &mut self.threads {
                 Threads::Attended(attended) => attended.poll()?,
                 Threads::Held => holding.attend()?,
+                Threads::Stopped(_) if begun.elapsed() > STANDS_STILL_MAX => {
+                    return Err(SeizeError::NoAnswer(STANDS_STILL_MAX).into());
+                }
+                Threads::Stopped(_) => {}
             }
             match heard.try_recv() {
                 Ok(heard) => return Ok(heard),
@@ -232,6 +304,7 @@ impl Seized {
         let limits = FreezeLimits::default();
         match threads {
             Threads::Attended(attended) => attended.freeze(&limits, freezers),
+            Threads::Stopped(frozen) => Ok(*frozen),
             Threads::Held => {
                 let frozen = freeze_again(pid, &limits, holding.take(), freezers)?;
                 // No exec is reported to us here. On an error the process is let go as it is.

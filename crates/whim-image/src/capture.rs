@@ -215,6 +215,7 @@ impl Frozen {
             no_transparent_huge_pages: !self.status.transparent_huge_pages,
             barriers: answers.barriers,
             denies_memory: answers.denies_memory,
+            filters: self.filters.clone(),
             locks_future,
             remarks: remarks.unwrap_or_default(),
             reserved: options.reserved,

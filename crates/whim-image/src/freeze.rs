@@ -44,6 +44,8 @@ pub struct FreezeLimits {
     pub wait: Duration,
     /// The largest number of threads that we move.
     pub threads_max: usize,
+    /// Threads with seccomp filters are stopped too. Before anything is injected the filters are suspended.
+    pub filters: bool,
 }
 
 impl Default for FreezeLimits {
@@ -51,6 +53,7 @@ impl Default for FreezeLimits {
         Self {
             wait: Duration::from_millis(200),
             threads_max: 4096,
+            filters: false,
         }
     }
 }
@@ -187,7 +190,7 @@ impl FrozenThread {
     /// Makes a call that would go on by `restart_syscall` begin anew, because the thread's filter
     /// may not allow `restart_syscall`. The call began after we had checked for filters, so none of
     /// its time is lost.
-    fn restart_by_number(&mut self) -> Result<(), TraceError> {
+    pub(crate) fn restart_by_number(&mut self) -> Result<(), TraceError> {
         if self.original.rax == ERESTART_RESTARTBLOCK.cast_unsigned() {
             self.original.rax = ERESTARTNOHAND.cast_unsigned();
             self.stopped()?.set_registers(&self.original)?;
@@ -219,6 +222,10 @@ pub struct Frozen {
     /// The process, if this OS thread traced it before the freeze.
     pub(crate) attended: Option<Attended>,
     pub(crate) groups: Groups,
+    /// Its threads' seccomp filters, once they have been read.
+    pub(crate) filters: Vec<Vec<u64>>,
+    /// Its filters judge nothing.
+    pub(crate) suspended: bool,
 }
 
 /// A thread on its way to a stop.
@@ -272,7 +279,7 @@ fn begin(
     ours: bool,
 ) -> Result<Frozen, FreezeError> {
     let status = Status::read(pid, pid).map_err(|error| unreadable(pid, error))?;
-    check(pid, &status, ours)?;
+    check(pid, &status, ours, limits.filters)?;
     let memory = MemFile::open(pid).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => FreezeError::NotPermitted(pid),
         _ => unreadable(pid, error),
@@ -291,6 +298,8 @@ fn begin(
         began,
         attended,
         groups,
+        filters: Vec::new(),
+        suspended: false,
     };
     // On an error `frozen` is dropped, which lets the stopped threads go.
     let stopped = frozen.stop_all(limits, held);
@@ -298,7 +307,12 @@ fn begin(
     Ok(frozen)
 }
 
-pub(crate) fn check(pid: i32, status: &Status, held: bool) -> Result<(), FreezeError> {
+pub(crate) fn check(
+    pid: i32,
+    status: &Status,
+    held: bool,
+    filters: bool,
+) -> Result<(), FreezeError> {
     if status.tgid != pid {
         return Err(FreezeError::NotAProcess(pid, status.tgid));
     }
@@ -309,7 +323,7 @@ pub(crate) fn check(pid: i32, status: &Status, held: bool) -> Result<(), FreezeE
             tracer: status.tracer,
         });
     }
-    if status.seccomp != 0 {
+    if status.seccomp != 0 && !filters {
         // Our calls, and the kernel's own restart_syscall, may not pass its filter.
         return Err(FreezeError::Filtered(pid));
     }
@@ -350,7 +364,7 @@ pub(crate) fn unreadable(pid: i32, error: io::Error) -> FreezeError {
 }
 
 /// Whether a seccomp filter restricts the calls of a thread; `false` for a thread that has ended.
-fn is_filtered(pid: i32, tid: Tid) -> bool {
+pub(crate) fn is_filtered(pid: i32, tid: Tid) -> bool {
     Status::read(pid, tid).is_ok_and(|status| status.seccomp != 0)
 }
 
@@ -461,7 +475,7 @@ impl Frozen {
             }
             let mut pending = Vec::with_capacity(fresh.len());
             for tid in &fresh {
-                match self.seize(*tid, deadline) {
+                match self.seize(*tid, (deadline, limits.filters)) {
                     Ok(found) => pending.extend(found),
                     Err(error) => {
                         self.wait_for_stops(pending, deadline)?;
@@ -474,7 +488,9 @@ impl Frozen {
         }
         self.put_leader_first()?;
         self.attended = None;
-        self.refuse_filters()?;
+        if !limits.filters {
+            self.refuse_filters()?;
+        }
         // A handler may have been set or a mask changed between the first reading and the stop.
         self.status =
             Status::read(self.pid, self.pid).map_err(|error| unreadable(self.pid, error))?;
@@ -498,9 +514,13 @@ impl Frozen {
     }
 
     /// Seizes and interrupts one thread; `None` when it has ended meanwhile.
-    fn seize(&self, tid: Tid, deadline: Instant) -> Result<Option<Pending>, FreezeError> {
+    fn seize(
+        &self,
+        tid: Tid,
+        (deadline, filters): (Instant, bool),
+    ) -> Result<Option<Pending>, FreezeError> {
         // The leader's filters were checked before.
-        if tid != self.pid && is_filtered(self.pid, tid) {
+        if !filters && tid != self.pid && is_filtered(self.pid, tid) {
             return Err(FreezeError::Filtered(self.pid));
         }
         let mut sleeping = sleeping_in(self.pid, tid);

@@ -103,6 +103,8 @@ impl Frozen {
             attended: None,
             // There is no way back.
             groups: Groups::new(pid, Freezers::of(pid), true),
+            filters: Vec::new(),
+            suspended: false,
         })
     }
 }

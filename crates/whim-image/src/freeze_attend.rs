@@ -30,7 +30,7 @@ impl Attended {
     pub fn seize(pid: i32, threads_max: usize) -> Result<Self, FreezeError> {
         let status =
             ThreadStatus::read(pid, pid).map_err(|error| freeze::unreadable(pid, error))?;
-        freeze::check(pid, &status, false)?;
+        freeze::check(pid, &status, false, false)?;
         let mut attended = Self {
             pid,
             threads: BTreeSet::new(),

@@ -58,6 +58,7 @@ impl Frozen {
             None
         };
         self.remove_injection()?;
+        self.resume_filters()?;
         if let Some(area) = area {
             self.place_continuations(area, &continuations)?;
         }

@@ -232,6 +232,7 @@ pub(crate) fn smallest() -> ProcessImage {
         no_transparent_huge_pages: false,
         barriers: 0,
         denies_memory: 0,
+        filters: Vec::new(),
         locks_future: false,
         remarks: Vec::new(),
         reserved: Range {

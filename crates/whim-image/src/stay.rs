@@ -10,6 +10,7 @@ use crate::maps::{self, FlagTable, MapEntry, MapsError, SpecialFlags, USER_BEGIN
 use crate::reserve;
 use crate::sharing;
 use crate::stay_descriptors;
+use crate::stay_filters::{self, FilterReason};
 use crate::stay_threads;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
@@ -42,6 +43,8 @@ pub struct Policy {
     pub threads_max: usize,
     /// The home supervisor can enter the process's time namespace.
     pub enters_time: bool,
+    /// The home supervisor can read seccomp filters.
+    pub filters: bool,
 }
 
 impl Default for Policy {
@@ -52,6 +55,7 @@ impl Default for Policy {
             locked_max: 64 << 20,
             threads_max: 4096,
             enters_time: false,
+            filters: false,
         }
     }
 }
@@ -95,8 +99,8 @@ pub enum StayReason {
     },
     #[error("It has more than {0} open descriptors")]
     TooManyDescriptors(usize),
-    #[error("It has installed a seccomp filter of its own")]
-    Seccomp,
+    #[error(transparent)]
+    Filter(#[from] FilterReason),
     #[error(
         "It shares its memory with process {0} (a child of vfork, or one made by clone with CLONE_VM)"
     )]
@@ -374,9 +378,7 @@ fn state_reasons(status: &Status, policy: &Policy, found: &mut Vec<StayReason>) 
     if status.state == 'T' {
         found.push(StayReason::Stopped);
     }
-    if status.seccomp != 0 {
-        found.push(StayReason::Seccomp);
-    }
+    found.extend(stay_filters::reason(status, policy));
     if status.features.contains("shstk") {
         found.push(StayReason::ShadowStack);
     }

@@ -2,6 +2,7 @@
 
 use crate::freeze_observe::{Status, text};
 use crate::stay::{FLAGS, Policy, StayReason, stat_field};
+use crate::stay_filters::{self, FilterReason};
 use whim_sys::foreign::{self, Resource};
 
 /// Reasons that lie in its threads.
@@ -43,7 +44,13 @@ pub(crate) fn reasons(pid: i32, threads: &[i32], policy: &Policy, found: &mut Ve
         // Each thread has filters of its own.
         // Trap: a-filter-of-one-thread
         if own.seccomp != 0 {
-            add(StayReason::Seccomp);
+            let _ = stay_filters::reason(&own, policy).map(&mut add);
+        }
+        let differs = first
+            .as_ref()
+            .is_ok_and(|first| first.seccomp != own.seccomp);
+        if differs && policy.filters {
+            add(FilterReason::Differ.into());
         }
         if let Some(what) = first.as_ref().ok().and_then(|first| first.differs_in(&own)) {
             add(StayReason::Split(what));

@@ -17,6 +17,7 @@ use whim_image::maps;
 use whim_image::reserve;
 use whim_image::sharing::Alone;
 use whim_image::stay::{self, Policy, StayReason};
+use whim_image::stay_filters::FilterReason;
 use whim_model::Syscall;
 use whim_model::{AWAIT_NUMBER, Activity, Backing, Protection, ThreadImage};
 use whim_sys::process_vm;
@@ -625,8 +626,9 @@ fn reasons_to_stay_are_found_without_touching_it() {
     check("sysv", &|reason| {
         matches!(reason, StayReason::SystemVMemory(_))
     });
-    check("seccomp", &|reason| *reason == StayReason::Seccomp);
-    check("confined", &|reason| *reason == StayReason::Seccomp);
+    let of_root = StayReason::Filter(FilterReason::OfRoot);
+    check("seccomp", &|reason| *reason == of_root);
+    check("confined", &|reason| *reason == of_root);
     check("realtime", &|reason| {
         matches!(reason, StayReason::RealTime(_))
     });

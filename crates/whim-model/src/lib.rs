@@ -462,6 +462,8 @@ pub struct ProcessImage {
     pub barriers: u32,
     /// What its memory may never be, once said (`prctl(PR_SET_MDWE)`, PR_MDWE_*).
     pub denies_memory: u32,
+    /// Its seccomp filters, the oldest first, each instruction as the kernel has it, in one little-endian number.
+    pub filters: Vec<Vec<u64>>,
     /// Memory that it maps from now on is to be locked (MCL_FUTURE).
     pub locks_future: bool,
     /// Ascending, disjoint.

@@ -8,6 +8,7 @@
 //! Dropping a value does nothing: a stopped thread stays stopped until its tracer ends, at which
 //! moment the kernel lets it go on.
 
+mod filters;
 mod waits;
 
 use crate::crash;
@@ -65,6 +66,8 @@ impl Options {
     pub const TRACE_CLONE: Self = Self(0x8);
     pub const TRACE_EXEC: Self = Self(0x10);
     pub const EXITKILL: Self = Self(0x10_0000);
+    /// The thread's seccomp filters judge nothing. To ask for it takes CAP_SYS_ADMIN, each time.
+    pub const SUSPEND_SECCOMP: Self = Self(0x20_0000);
 
     #[must_use]
     pub fn bits(self) -> u32 {

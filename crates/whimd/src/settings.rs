@@ -49,6 +49,13 @@ impl Settings {
         self.root && capable & (1 << Capability::SYS_ADMIN.0) != 0
     }
 
+    /// Whether our supervisors can read the seccomp filters of programs: CAP_SYS_ADMIN counts for that only in
+    /// the first user namespace.
+    #[must_use]
+    pub(crate) fn reads_filters(&self) -> bool {
+        self.opens_mapped_files() && self.enters_time()
+    }
+
     #[must_use]
     pub(crate) fn control_socket(&self) -> PathBuf {
         self.run.join(SOCKET_NAME)

@@ -176,6 +176,7 @@ pub(crate) fn image(pid: i32, threads: usize) -> ProcessImage {
         no_transparent_huge_pages: false,
         barriers: 0,
         denies_memory: 0,
+        filters: Vec::new(),
         locks_future: false,
         remarks: Vec::new(),
         vdso: vdso::own().expect("a vDSO").to_vec(),

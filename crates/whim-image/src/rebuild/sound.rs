@@ -4,6 +4,7 @@ use super::{RebuildError, SIGNALS, threads};
 use crate::maps::MAPPINGS_MAX;
 use crate::reserve;
 use crate::vdso;
+use whim_calls::judge::Filters;
 use whim_model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range, USER_END};
 use whim_sys::ptrace::XSTATE_MAX;
 
@@ -49,6 +50,10 @@ pub fn check_image(image: &ProcessImage) -> Result<(), RebuildError> {
     }
     if !image.has_sound_remarks(reserved) || image.denies_memory & !3 != 0 {
         return unsound("remarks on memory that no kernel takes".into());
+    }
+    if let Err(unfit) = Filters::of(&image.filters) {
+        let why = unfit.why();
+        return unsound(format!("its seccomp filter {why}"));
     }
     match image.threads.first() {
         Some(leader) if leader.tid == image.pid => {}
@@ -136,7 +141,8 @@ mod tests {
     fn images_are_taken_up_to_their_limits() {
         let largest = largest();
         check_image(&largest).expect("at its limits");
-        let above: [fn(&mut ProcessImage); 10] = [
+        let above: [fn(&mut ProcessImage); 11] = [
+            |image| image.filters = vec![vec![]],
             |image| image.denies_memory = 4,
             |image| image.remarks[0].name.push(b'x'),
             |image| image.remarks[0].name[1] = 0,

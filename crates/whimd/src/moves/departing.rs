@@ -8,6 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use tokio::process::Child;
+use whim_image::freeze_filters::are_filtered;
 use whim_image::stay::has_own_time;
 use whim_journey::job::HomeJob;
 use whim_machine::processes;
@@ -28,6 +29,10 @@ use crate::moves::watching;
 /// hears anything from a host. With these capabilities it traces in spite of Yama, and opens mapped
 /// files by /proc/PID/map_files.
 const KEPT: [Capability; 2] = [Capability::SYS_PTRACE, Capability::CHECKPOINT_RESTORE];
+
+/// What the supervisor of a program with seccomp filters has beside these, as long: it reads the filters, and
+/// suspends them while the program stands still.
+const KEPT_FOR_FILTERS: Capability = Capability::SYS_ADMIN;
 
 /// Disk space that is reserved for a journal at its beginning, in bytes; few journeys need more.
 const JOURNAL_ROOM: i64 = 8 << 10;
@@ -58,7 +63,6 @@ pub(crate) async fn start_home(
     let settings = ground.settings();
     let id = &about.journey;
     let (uid, gid) = (target.credentials.uids[0], target.credentials.gids[0]);
-    let owner = settings.root.then_some((uid, gid));
     let directory = settings.home_directory(id);
     let credentials = ground.cluster().journey_credentials(id, Role::Home)?;
     settings.faults.point("before-journey-noted");
@@ -90,11 +94,12 @@ pub(crate) async fn start_home(
         crash_at: settings.faults.of_home(),
     };
     // The supervisor of a process of root runs as root, with all rights, as that process does.
-    let identity = owner
-        .filter(|_| uid != 0)
-        .map(|_| (uid, gid, target.credentials.groups.clone()));
+    let identity =
+        (settings.root && uid != 0).then(|| (uid, gid, target.credentials.groups.clone()));
     let launch = Launch {
-        keep: identity.as_ref().map_or_else(Vec::new, |_| KEPT.to_vec()),
+        keep: identity
+            .as_ref()
+            .map_or_else(Vec::new, |_| kept(settings.reads_filters(), about.pid)),
         identity,
         new_session: true,
         enter_cgroups: moves.host().supervisor_groups().to_vec(),
@@ -124,6 +129,12 @@ pub(crate) async fn start_home(
     settings.faults.point("after-home-started");
     watch_over(moves, about, child);
     Ok(())
+}
+
+/// The rights with which the supervisor of a plain user's program begins.
+fn kept(reads_filters: bool, pid: i32) -> Vec<Capability> {
+    let for_filters = (reads_filters && are_filtered(pid)).then_some(KEPT_FOR_FILTERS);
+    KEPT.into_iter().chain(for_filters).collect()
 }
 
 /// Notes which process is the supervisor of the journey, and waits for its end.

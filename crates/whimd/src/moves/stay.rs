@@ -54,6 +54,7 @@ fn find(moves: &Moves, pid: i32, patience: Patience) -> (Vec<String>, bool) {
         // done so.
         watches: settings.opens_mapped_files(),
         enters_time: settings.enters_time(),
+        filters: settings.reads_filters(),
         ..Policy::default()
     };
     let declared = moves.candidates().get(pid).is_some_and(|c| c.declared);

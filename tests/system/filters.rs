@@ -1,0 +1,117 @@
+//! Programs with seccomp filters of their own: they move like others, and their filters answer wherever they are.
+
+use std::process::ExitStatus;
+
+use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, guest};
+
+/// The user that owns nothing.
+const NOBODY: &str = "nobody";
+
+/// Filters that stay, and what is said of them.
+const STAYING: &[(&str, &str)] = &[
+    ("log", "Its seccomp filter has calls logged"),
+    ("trace", "Its seccomp filter has calls decided by a tracer"),
+    ("trap", "Its seccomp filter answers calls by a signal"),
+    (
+        "listener",
+        "Its seccomp filter has calls decided by a listener",
+    ),
+    (
+        "place",
+        "Its seccomp filter looks at where in the program a call is made",
+    ),
+    ("differ", "Its threads have different seccomp filters"),
+    ("no-mremap", "Its seccomp filter does not allow mremap"),
+    (
+        "no-restart",
+        "Its seccomp filter does not allow restart_syscall",
+    ),
+];
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case::in_lab("filters::answer_alike_everywhere", 3, alike),
+        Case::in_lab("filters::that_stay_say_why", 2, staying),
+        Case::in_lab("filters::end_a_program_that_is_away", 2, ending),
+        Case::in_lab("filters::full::many_moves", 3, many),
+    ]
+}
+
+/// Starts it as a plain user's, whose supervisor has no right but those it is given for a moment.
+fn start(cluster: &Cluster, filter: &str, moved: bool) -> Result<Talk> {
+    let program = guest::c("filters")?.display().to_string();
+    let whim = cluster.whim_path().display().to_string();
+    let run: &[&str] = if moved { &[&whim, "run", "--"] } else { &[] };
+    let words = [run, &[&program, filter]].concat();
+    Talk::start(cluster, &mut cluster.command_as(NOBODY, "n1", &words))
+}
+
+fn answers(talk: &mut Talk) -> Result<String> {
+    talk.say("tell")?;
+    talk.line()
+}
+
+fn round(cluster: &Cluster, talk: &mut Talk, pid: i32, expected: &str) -> Result<()> {
+    for node in ["n2", "n3", "n2", "home"] {
+        cluster.move_to(pid, node)?;
+        let found = answers(talk)?;
+        ensure!(found == expected, "{node}: {found}, unmoved {expected}");
+        let place = cluster.place(pid)?;
+        let there = place == node || (node == "home" && place == "n1");
+        ensure!(there, "It went to {place} by itself, from {node}");
+    }
+    Ok(())
+}
+
+fn alike(cluster: &Cluster) -> Result<()> {
+    let mut unmoved = start(cluster, "confined", false)?;
+    unmoved.ready()?;
+    let expected = answers(&mut unmoved)?;
+    let mut talk = start(cluster, "confined", true)?;
+    let pid = talk.ready()?;
+    round(cluster, &mut talk, pid, &expected)
+}
+
+fn many(cluster: &Cluster) -> Result<()> {
+    let mut talk = start(cluster, "confined", true)?;
+    let pid = talk.ready()?;
+    let expected = answers(&mut talk)?;
+    for _ in 0..25 {
+        round(cluster, &mut talk, pid, &expected)?;
+    }
+    Ok(())
+}
+
+fn staying(cluster: &Cluster) -> Result<()> {
+    for (filter, sentence) in STAYING {
+        let mut talk = start(cluster, filter, true)?;
+        let pid = talk.ready()?;
+        let before = answers(&mut talk)?;
+        let said = cluster.refused("n1", &["migrate", &pid.to_string(), "n2"])?;
+        ensure!(said.contains(sentence), "{filter}: {said}");
+        let after = answers(&mut talk).with_context(|| format!("{filter}, once refused"))?;
+        ensure!(after == before, "{filter}: {after}, before {before}");
+    }
+    Ok(())
+}
+
+/// How it ends by a call that its filter kills for, at home or on another node.
+fn ended(cluster: &Cluster, how: &str, moved: bool) -> Result<ExitStatus> {
+    let mut talk = start(cluster, "confined", moved)?;
+    let pid = talk.ready()?;
+    if moved {
+        cluster.move_to(pid, "n2")?;
+    }
+    talk.say(how)?;
+    talk.end()
+}
+
+fn ending(cluster: &Cluster) -> Result<()> {
+    for how in ["killed at home", "killed here"] {
+        let expected = ended(cluster, how, false)?;
+        let found = ended(cluster, how, true)?;
+        ensure!(!expected.success(), "{how}: the filter does nothing");
+        ensure!(found == expected, "{how}: {found}, unmoved {expected}");
+    }
+    Ok(())
+}
