@@ -21,6 +21,7 @@ mod breaks;
 mod browser;
 mod clocks;
 mod conformance;
+mod containers;
 mod costs;
 mod counters;
 mod crashes;
@@ -175,6 +176,7 @@ fn cases() -> Result<Vec<Case>> {
 /// Those on whole systems: containers that boot, emulated machines, and what is installed there.
 fn of_systems() -> Vec<Case> {
     let mut cases = documents::cases();
+    cases.extend(containers::cases());
     cases.extend(machines::cases());
     cases.extend(machines_users::cases());
     cases.extend(packages::cases());
