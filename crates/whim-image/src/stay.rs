@@ -754,7 +754,7 @@ mod tests {
             mapping_reasons(7, 7, entries, &FlagTable::default(), &Policy::default())
         };
         let plain = entry("10000-20000 rw-p 0 00:00 0");
-        assert_eq!(found(&[plain.clone()]), [StayReason::NoVdso]);
+        assert_eq!(found(std::slice::from_ref(&plain)), [StayReason::NoVdso]);
         let low = entry("1000-20000 rw-p 0 00:00 0");
         assert_eq!(found(&[low, entry(VDSO)]), [StayReason::LowMemory(0x1000)]);
         assert_eq!(found(&[plain, entry(VDSO)]), []);
