@@ -9,6 +9,7 @@
 mod list;
 mod record;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -185,8 +186,8 @@ struct Told {
     errors: String,
     account: Account,
     away: Duration,
-    /// What has brought it home.
-    homeward: BTreeSet<String>,
+    /// What has brought it home, or has kept it from being stopped.
+    hindered: BTreeSet<String>,
     took: Duration,
 }
 
@@ -247,8 +248,11 @@ fn compared(moved: &Told) -> Verdict {
     } else if moved.away < WORK && !stays.is_empty() {
         Verdict::Stays(stays)
     } else if moved.away < WORK {
-        let homeward: Vec<&str> = moved.homeward.iter().map(String::as_str).collect();
-        Verdict::Hardly(shortened(&homeward.join("; ")))
+        let hindered: Vec<&str> = moved.hindered.iter().map(String::as_str).collect();
+        Verdict::Hardly(match hindered.as_slice() {
+            [] => "it ended before".to_owned(),
+            reasons => shortened(&reasons.join("; ")),
+        })
     } else if stays.is_empty() {
         Verdict::Moves
     } else {
@@ -310,7 +314,8 @@ fn run(cluster: &Cluster, program: &Program, moved: Option<Duration>) -> Result<
     for row in cluster.log()?.iter().skip(before) {
         let text = row.get("text").and_then(|text| text.as_str());
         if let Some(why) = text.and_then(|text| text.strip_prefix(HOMEWARD)) {
-            told.homeward.insert(without_numbers(why));
+            told.hindered
+                .insert(format!("it came home: {}", without_numbers(why)));
         }
     }
     if std::env::var_os("WHIM_KEEP").is_none() {
@@ -339,13 +344,16 @@ fn attend(
             break None;
         }
         mark.processes()?;
-        for row in cluster.rows("n1", false)? {
+        let mut rows = cluster.rows("n1", false)?;
+        // Those that were made last first: the others wait for them.
+        rows.sort_by_key(|row| Reverse(row.pid));
+        for row in rows {
             work.look()?;
             let waits = tried.get(&row.pid).is_some_and(|at| at.elapsed() < AGAIN);
             if waits || !is_to_move(program, &row) {
                 continue;
             }
-            send(cluster, row.pid, &mut told.account)?;
+            send(cluster, row.pid, told)?;
             tried.insert(row.pid, Instant::now());
         }
         work.look()?;
@@ -360,15 +368,17 @@ fn is_to_move(program: &Program, row: &Row) -> bool {
 }
 
 /// Moves a process, or notes why not; one that ends meanwhile is none of our business.
-fn send(cluster: &Cluster, pid: i32, account: &mut Account) -> Result<()> {
+fn send(cluster: &Cluster, pid: i32, told: &mut Told) -> Result<()> {
     match cluster.migrate(pid, "n2")? {
-        Moved::Done(_) => account.moves += 1,
+        Moved::Done(_) => told.account.moves += 1,
         // It is asked again.
-        Moved::Refused(sentence) if sentence.contains("cannot be stopped now") => {}
+        Moved::Refused(sentence) if sentence.contains("cannot be stopped now") => {
+            told.hindered.insert(without_numbers(&sentence));
+        }
         Moved::Refused(sentence) => {
             let stays = sentence.contains("cannot move now");
             if stays || cluster.row(pid)?.is_some() {
-                account.refused(&sentence);
+                told.account.refused(&sentence);
             }
         }
     }
