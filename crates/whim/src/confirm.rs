@@ -1,6 +1,6 @@
 //! Asks before what cannot be taken back, where there is somebody who can be asked.
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 
 use thiserror::Error;
 
@@ -32,14 +32,9 @@ pub(crate) fn ask(what: &str, yes: bool) -> Result<(), NotConfirmed> {
     }
 }
 
-fn line(input: impl Read) -> io::Result<String> {
+fn line(input: impl BufRead) -> io::Result<String> {
     let mut answer = Vec::new();
-    for byte in input.take(ANSWER_MAX).bytes() {
-        match byte? {
-            b'\n' => break,
-            byte => answer.push(byte),
-        }
-    }
+    input.take(ANSWER_MAX).read_until(b'\n', &mut answer)?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 

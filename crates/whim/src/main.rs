@@ -252,22 +252,28 @@ fn perform(verb: Verb, connect: &Connect<'_>) -> Result<()> {
             restore: Some(file),
         } => authority::restore(connect()?, node, &file),
         Verb::Ca(Ca::Backup { file }) => authority::back_up(connect()?, &file),
-        Verb::Leave { force, yes } => {
-            confirm::ask(
-                "This node leaves the cluster, and needs a new token to come back.",
-                yes,
-            )?;
-            say(connect, &Request::Leave { force })
+        administrative => {
+            confirm(&administrative)?;
+            say(connect, &administrative_request(administrative)?)
         }
+    }
+}
+
+/// Asks before what cannot be taken back.
+fn confirm(verb: &Verb) -> Result<(), confirm::NotConfirmed> {
+    match verb {
+        Verb::Leave { yes, .. } => confirm::ask(
+            "This node leaves the cluster, and needs a new token to come back.",
+            *yes,
+        ),
         Verb::Remove { node, yes } => {
             let what = format!(
                 "{node} is put out of the cluster: guests that it does not let go end, and it needs a new token to \
                  come back."
             );
-            confirm::ask(&what, yes)?;
-            say(connect, &Request::Remove { node })
+            confirm::ask(&what, *yes)
         }
-        administrative => say(connect, &administrative_request(administrative)?),
+        _ => Ok(()),
     }
 }
 
@@ -304,6 +310,8 @@ fn administrative_request(verb: Verb) -> Result<Request> {
         Verb::Drain { wait, node } => Request::Drain { node, wait },
         Verb::Undrain { node } => Request::Undrain { node },
         Verb::Token => Request::Token,
+        Verb::Leave { force, .. } => Request::Leave { force },
+        Verb::Remove { node, .. } => Request::Remove { node },
         other => anyhow::bail!("{other:?} is answered elsewhere"),
     })
 }
