@@ -58,6 +58,7 @@ pub(crate) fn pack(directory: &Path, revision: &str) -> Result<PathBuf> {
     command.arg(place::built()?).arg(directory).arg(revision);
     // Some containers unpack it, and nobody else.
     command.env("DPKG_DEB_COMPRESSOR_TYPE", "gzip");
+    command.env("DPKG_DEB_COMPRESSOR_LEVEL", "1");
     let said = succeed(&mut command, PACK_LIMIT)?;
     Ok(PathBuf::from(said.trim()))
 }
