@@ -1,4 +1,5 @@
-//! The commands of README.md, docs/first-hour.md and docs/administration.md, as they stand there, on three machines that boot. How a document says what is typed where: `documents_reader`.
+//! The commands of README.md, docs/first-hour.md, docs/administration.md and docs/recipes.md, as they stand there, on
+//! three machines that boot. How a document says what is typed where: `documents_reader`.
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,6 +17,7 @@ use crate::packages::pack;
 const README: &str = "README.md";
 const FIRST_HOUR: &str = "docs/first-hour.md";
 const ADMINISTRATION: &str = "docs/administration.md";
+const RECIPES: &str = "docs/recipes.md";
 /// A command has said its next line within this time, on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_secs(900);
 /// A program has begun, or a machine has heard of something.
@@ -30,7 +32,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("documents::the_reader_knows_where", |_| {
             knows_where()?;
-            for document in [README, FIRST_HOUR, ADMINISTRATION] {
+            for document in [README, FIRST_HOUR, ADMINISTRATION, RECIPES] {
                 let steps = steps(&read(document)?).with_context(|| document.to_owned())?;
                 ensure!(steps.len() >= 12, "{document} has {} steps", steps.len());
             }
@@ -49,6 +51,9 @@ pub(crate) fn cases() -> Vec<Case> {
         }),
         Case::new("documents::full::administration", |_| {
             typed(&["Install"], ADMINISTRATION, moved)
+        }),
+        Case::new("documents::full::recipes", |_| {
+            typed(&["Install", "Make a cluster"], RECIPES, moved)
         }),
     ]
 }
@@ -104,6 +109,11 @@ fn equip(yard: &Yard, machine: &Container, package: &Path) -> Result<()> {
     let hosts = format!("127.0.0.1 localhost\n{}", names.collect::<String>());
     fs::write(machine.root().join("etc/hosts"), hosts)?;
     fs::create_dir_all(machine.root().join(STICK))?;
+    // Nobody needs these machines after a crash.
+    fs::write(
+        machine.root().join("etc/dpkg/dpkg.cfg.d/unsafe"),
+        "force-unsafe-io\n",
+    )?;
     Ok(())
 }
 
@@ -217,7 +227,7 @@ impl Shells<'_> {
             println!("    {line}");
             said = line;
         }
-        println!("  ({:.1} s)", begun.elapsed().as_secs_f64());
+        println!("    ({:.1} s)", begun.elapsed().as_secs_f64());
         if text.contains("whim token") {
             self.token = said;
         }
