@@ -284,6 +284,18 @@ impl Container {
         format!("{}: {}", self.name, String::from_utf8_lossy(&text))
     }
 
+    /// What stands in front of a command of root's there, for programs that reach it by themselves.
+    ///
+    /// # Errors
+    /// When it is off.
+    pub fn way_in(&self) -> Result<Vec<String>> {
+        let command = self.command(&[])?;
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        Ok(words
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect())
+    }
+
     /// A command of root's there.
     ///
     /// # Errors

@@ -27,6 +27,7 @@ mod counters;
 mod crashes;
 mod crowds;
 mod cuts;
+mod distribution;
 mod documents;
 mod documents_reader;
 mod elevation;
@@ -177,6 +178,7 @@ fn cases() -> Result<Vec<Case>> {
 fn of_systems() -> Vec<Case> {
     let mut cases = documents::cases();
     cases.extend(containers::cases());
+    cases.extend(distribution::cases());
     cases.extend(machines::cases());
     cases.extend(machines_users::cases());
     cases.extend(packages::cases());
