@@ -24,6 +24,7 @@ use crate::moves::journeys::{About, Journey, Notes};
 use crate::moves::notes::{forget, write_about};
 use crate::moves::room;
 use crate::moves::watching;
+use crate::settings::Settings;
 
 /// What a home supervisor has beyond its owner's rights, until it has seized the process and before it
 /// hears anything from a host. With these capabilities it traces in spite of Yama, and opens mapped
@@ -97,9 +98,7 @@ pub(crate) async fn start_home(
     let identity =
         (settings.root && uid != 0).then(|| (uid, gid, target.credentials.groups.clone()));
     let launch = Launch {
-        keep: identity
-            .as_ref()
-            .map_or_else(Vec::new, |_| kept(settings.reads_filters(), about.pid)),
+        keep: kept(settings, about.pid, identity.is_some()),
         identity,
         new_session: true,
         enter_cgroups: moves.host().supervisor_groups().to_vec(),
@@ -131,9 +130,12 @@ pub(crate) async fn start_home(
     Ok(())
 }
 
-/// The rights with which the supervisor of a plain user's program begins.
-fn kept(reads_filters: bool, pid: i32) -> Vec<Capability> {
-    let for_filters = (reads_filters && are_filtered(pid)).then_some(KEPT_FOR_FILTERS);
+/// The rights with which a supervisor begins, beside those of its user. Root has all of them.
+fn kept(settings: &Settings, pid: i32, of_a_user: bool) -> Vec<Capability> {
+    if !of_a_user {
+        return Vec::new();
+    }
+    let for_filters = (settings.reads_filters() && are_filtered(pid)).then_some(KEPT_FOR_FILTERS);
     KEPT.into_iter().chain(for_filters).collect()
 }
 
