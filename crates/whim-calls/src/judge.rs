@@ -182,6 +182,7 @@ impl Filters {
             // A filter that lists what it allows refuses the call by which a guest awaits a result of home's.
             let of_ours = [(LOAD, 0, 0), (0x15, 1, AWAIT), (RETURN, 0, NOTIFY)];
             let of_ours = of_ours.map(|(code, jf, k)| Instruction { code, jt: 0, jf, k });
+            // Trap: a-filter-refuses-a-call-of-ours
             program.splice(0..0, of_ours);
         }
         program.extend_from_slice(ours);
