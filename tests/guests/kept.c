@@ -80,18 +80,21 @@ static int tell_process(char *text, size_t size)
     return length;
 }
 
-enum { MAPS = 6, SIZE = 16 * 4096, DROPPABLE = 8 };
+enum { MAPS = 6, SIZE = 16 * 4096, APART = 4 << 20, DROPPABLE = 8 };
 
 static char *maps[MAPS];
 
-/* Mappings with a property each; not every kernel has every one. */
+/* Mappings with a property each; not every kernel has every one. They lie far from each other and from what the
+ * loader mapped: a kernel may make one mapping of two neighbours that have the same properties. */
 static void map_all(void)
 {
     static const int advice[MAPS] = {MADV_MERGEABLE, MADV_WIPEONFORK, MADV_DONTFORK, MADV_HUGEPAGE};
+    char *room = mmap(NULL, (MAPS + 1) * APART, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    need(room != MAP_FAILED && munmap(room, (MAPS + 1) * APART) == 0, "mmap");
     for (int kind = 0; kind < MAPS; kind++) {
         int how = MAP_ANONYMOUS | (kind == MAPS - 1 ? DROPPABLE : MAP_PRIVATE);
         how |= kind == MAPS - 2 ? MAP_GROWSDOWN : 0;
-        maps[kind] = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, how, -1, 0);
+        maps[kind] = mmap(room + (kind + 1) * APART, SIZE, PROT_READ | PROT_WRITE, how, -1, 0);
         if (maps[kind] == MAP_FAILED)
             continue;
         if (kind < MAPS - 2)

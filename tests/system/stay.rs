@@ -16,7 +16,7 @@ const REASONS: &[(&str, &[&str])] = &[
     ("shared-anonymous", &["shared", "shares"]),
     ("shared-file", &["shared", "shares"]),
     ("shared-memfd", &["shared", "shares"]),
-    ("shared-read-only-written", &["shared", "lease"]),
+    ("shared-read-only-written", &["shares", "lease"]),
     (
         "shared-read-only-writer",
         &["would not be heard of: somebody has it open for writing."],

@@ -759,23 +759,25 @@ mod tests {
         assert_eq!(found(&[low, entry(VDSO)]), [StayReason::LowMemory(0x1000)]);
         assert_eq!(found(&[plain, entry(VDSO)]), []);
         let range = reserve::choose(&ours).unwrap();
-        assert!(range.start.is_multiple_of(reserve::ALIGNMENT));
+        assert_eq!(range.start % reserve::ALIGNMENT, 0);
         assert!(!ours.iter().any(|entry| entry.range.overlaps(range)));
+    }
+
+    fn of_root() -> Policy {
+        let allow_root = true;
+        Policy {
+            allow_root,
+            ..Policy::default()
+        }
     }
 
     #[test]
     fn every_sentence_ends_without_a_full_stop_and_begins_with_it() {
         let sentence = StayReason::Locked { has: 1, limit: 0 }.to_string();
-        assert_eq!(
-            sentence,
-            "It has locked 1 bytes of memory; a host takes 0 at most"
-        );
+        let expected = "It has locked 1 bytes of memory; a host takes 0 at most";
+        assert_eq!(sentence, expected);
         assert_eq!(reasons(i32::MAX, &Policy::default()), [StayReason::Gone]);
-        let kernel_thread = Policy {
-            allow_root: true,
-            ..Policy::default()
-        };
-        let found = reasons(2, &kernel_thread);
+        let found = reasons(2, &of_root());
         // In a pid namespace there may be no process 2, or another one.
         assert!(
             found
@@ -791,11 +793,7 @@ mod tests {
         let id = nix::sys::wait::Id::Pid(nix::unistd::Pid::from_raw(pid));
         let flags = nix::sys::wait::WaitPidFlag::WEXITED | nix::sys::wait::WaitPidFlag::WNOWAIT;
         nix::sys::wait::waitid(id, flags).unwrap();
-        let policy = Policy {
-            allow_root: true,
-            ..Policy::default()
-        };
-        assert_eq!(reasons(pid, &policy), [StayReason::Gone]);
+        assert_eq!(reasons(pid, &of_root()), [StayReason::Gone]);
         child.wait().unwrap();
     }
 }
