@@ -385,15 +385,21 @@ fn each_call_in_flight_is_taken_up_as_it_must_be() {
     assert_eq!(begun.number, RT_SIGTIMEDWAIT);
     assert!(begun.rest_ns.is_some_and(|rest| rest < 60_000_000_000));
     let mut rests = Vec::new();
+    let mut waits_for_signals = 0;
     for thread in &captured.image.threads {
         if thread.activity == Activity::Computing {
-            assert_eq!(thread.registers.orig_rax, u64::MAX);
+            // Of those that stand before their calls, a wait for signals is told from the others.
+            let waits = thread.registers.rax == RT_SIGTIMEDWAIT;
+            let marked = if waits { RT_SIGTIMEDWAIT } else { u64::MAX };
+            assert_eq!(thread.registers.orig_rax, marked);
+            waits_for_signals += u32::from(waits);
             if thread.registers.rax == FUTEX {
                 let rest = |end: u64| end.saturating_sub(captured.image.clocks.monotonic_ns);
                 rests.push(thread.deadline_ns.map(rest));
             }
         }
     }
+    assert_eq!(waits_for_signals, 1);
     // A wait without a time begins anew, one with a time is made again for the rest of it.
     rests.sort_unstable();
     assert!(

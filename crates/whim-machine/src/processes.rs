@@ -331,7 +331,7 @@ mod tests {
         let mut fields = vec!["S", "7"];
         fields.extend(["0"; 9]);
         fields.extend([
-            "30", "12", "0", "0", "20", "0", "3", "0", "999", "1000", "25", "0",
+            "30", "12", "0", "0", "20", "0", "3", "0", "999", "1000", "25", "0", "4096", "8192",
         ]);
         let text = format!("42 (a ) (b) {}", fields.join(" "));
         let text = text.replacen("(b) ", "(b)) ", 1);
@@ -344,7 +344,7 @@ mod tests {
             (stat.cpu_ticks, stat.threads, stat.start_time),
             (42, 3, 999)
         );
-        assert_eq!(stat.resident_bytes, 25 * 4096);
+        assert_eq!((stat.resident_bytes, stat.code), (25 * 4096, (4096, 8192)));
     }
 
     #[test]

@@ -388,7 +388,7 @@ fn pipes_pass_through_run() {
 }
 
 /// Names of a row of `whim ps --json`.
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 20] = [
     "pid",
     "home",
     "where",
@@ -396,6 +396,7 @@ const NAMES: [&str; 19] = [
     "reason",
     "moves",
     "cpu_percent",
+    "cpu_seconds",
     "cpus_got",
     "cpus_wanted",
     "home_calls",

@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_guest_is_shown_with_what_it_uses() {
-        let text = "77 (awk) R 76 77 77 0 -1 0 0 0 0 0 40 10 0 0 20 0 1 0 1000 4096 300 0";
+        let text = "77 (awk) R 76 77 77 0 -1 0 0 0 0 0 40 10 0 0 20 0 1 0 1000 4096 300 0 64 128";
         let stat = processes::parse_stat(text).expect("a line of /proc");
         assert!((percent(&stat, 1100) - 50.0).abs() < 0.001);
         assert!(percent(&stat, 1000).abs() < 0.001);
