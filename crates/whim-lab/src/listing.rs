@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use crate::layout::{Layout, directories_of_all};
 use crate::options::check_name;
-use crate::state::State;
-use crate::status::{self, NodeState};
+use crate::process::ProcessId;
+use crate::state::{Stage, State};
 
 /// A lab, as `whim lab list` shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -51,19 +51,22 @@ fn listed(labs: &Path, name: &str) -> Option<ListedLab> {
     let layout = Layout::below(labs, name).ok()?;
     let owner_uid = std::fs::symlink_metadata(layout.directory()).ok()?.uid();
     let state = State::load(&layout).ok().flatten();
-    let status = state.as_ref().map(|state| status::of(&layout, state));
-    let nodes = status.as_ref().map_or(&[][..], |status| &status.nodes);
-    let is_on = |state: NodeState| matches!(state, NodeState::Up | NodeState::Paused);
+    // The state may be another user's own writing: nothing that it names is opened, and no number in it is a place.
+    let nodes = state.as_ref().map_or(&[][..], |state| &state.nodes);
+    let runs = |id: Option<ProcessId>| id.is_some_and(|id| id.is_alive());
     Some(ListedLab {
         name: name.to_owned(),
         owner_uid,
         nodes: nodes.len(),
-        nodes_on: nodes.iter().filter(|node| is_on(node.state)).count(),
+        nodes_on: nodes
+            .iter()
+            .filter(|node| node.on && runs(node.init))
+            .count(),
         since_ms: state
             .as_ref()
             .map(|state| state.since_ms)
             .filter(|ms| *ms > 0),
-        complete: status.is_some_and(|status| status.complete),
+        complete: state.is_some_and(|state| state.stage == Stage::Up && runs(state.switch)),
     })
 }
 
@@ -94,6 +97,33 @@ mod tests {
             .collect();
         assert_eq!(short, [("torn", 0, false), ("whole", 2, true)]);
         assert!(found.iter().all(|lab| !lab.complete && lab.nodes_on == 0));
+    }
+
+    #[test]
+    fn numbers_that_others_have_written_are_no_places() {
+        let labs = tempfile::tempdir().expect("a directory");
+        let layout = Layout::below(labs.path(), "forged").expect("a name");
+        std::fs::create_dir(layout.directory()).expect("made");
+        let options = Options {
+            nodes: 2,
+            ..Options::default()
+        };
+        let mut state = State::new(options, "/bin/true".into(), false);
+        state.nodes[0].number = 0;
+        state.links[0].a = 99;
+        state.save(&layout).expect("saved");
+        let found = list_in(labs.path());
+        assert_eq!((found[0].nodes, found[0].complete), (2, false));
+    }
+
+    #[test]
+    fn a_link_in_place_of_a_state_is_not_followed() {
+        let labs = tempfile::tempdir().expect("a directory");
+        let layout = Layout::below(labs.path(), "linked").expect("a name");
+        std::fs::create_dir(layout.directory()).expect("made");
+        std::os::unix::fs::symlink("/dev/null", layout.state_file()).expect("a link");
+        assert!(State::load(&layout).is_err());
+        assert_eq!(list_in(labs.path())[0].nodes, 0);
     }
 
     #[test]

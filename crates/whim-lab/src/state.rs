@@ -119,10 +119,11 @@ impl State {
     /// The state of the lab, or `None` when it has left none.
     pub(crate) fn load(layout: &Layout) -> Result<Option<State>, LabError> {
         let path = layout.state_file();
-        // Where labs of others are listed, what has the file's name may be a pipe that nobody writes.
+        // Where labs of others are listed, what has the file's name may be a pipe that nobody writes, or lead to a
+        // device that to open is enough.
         let opened = File::options()
             .read(true)
-            .custom_flags(OFlag::O_NONBLOCK.bits())
+            .custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW).bits())
             .open(&path);
         let file = match opened {
             Ok(file) => file,

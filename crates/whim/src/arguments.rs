@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
     #[arg(long, global = true, value_name = "PATH", hide = true)]
     pub socket: Option<PathBuf>,
     /// Wait this many seconds for a daemon that is being started (default: 0; of 'run' and 'shell' 5)
-    #[arg(long, value_name = "S", hide = true)]
+    #[arg(long, value_name = "S", hide = true, value_parser = clap::value_parser!(u64).range(..=86_400))]
     pub wait: Option<u64>,
     #[command(subcommand)]
     pub verb: Verb,

@@ -99,9 +99,8 @@ fn register(
         if strict {
             return Err(error);
         }
-        let node = reach.sockets.iter().find_map(|socket| node_of(socket));
         let seconds = reach.wait.as_secs();
-        let Some(option) = not_held(options, node.as_deref(), told) else {
+        let Some(option) = not_held_here(reach, options, told) else {
             eprintln!(
                 "whim run: No daemon has answered for {seconds} s: the program runs here without one, and stays ('whim adopt {}' lets it move once there is one)",
                 std::process::id()
@@ -115,6 +114,16 @@ fn register(
         }
         std::thread::sleep(LATER);
     }
+}
+
+/// What would not hold if the program ran here. Daemons of this user's and of root's, of today and of before, may have
+/// noted different names for this node: it has to hold by each of them.
+fn not_held_here(reach: &Reach<'_>, options: &RunOptions, told: bool) -> Option<String> {
+    let mut names = reach.sockets.iter().filter_map(|at| node_of(at)).peekable();
+    if names.peek().is_none() {
+        return not_held(options, None, told);
+    }
+    names.find_map(|name| not_held(options, Some(&name), told))
 }
 
 /// One attempt to register; `told` is set if the daemon may have heard of it.

@@ -34,9 +34,15 @@ pub(crate) async fn processes(daemon: &Arc<Daemon>, all: bool) -> Vec<ProcessRow
     let looked_at = tokio::task::spawn_blocking(move || {
         let mut rows = own_rows(&blocking, all);
         name_users(&mut rows);
-        rows.extend(guests::rows(blocking.host()));
         rows
     });
+    looked_at.await.unwrap_or_default()
+}
+
+/// Its guests, for who asks this node itself: others hear of them by their homes.
+pub(crate) async fn guests(daemon: &Arc<Daemon>) -> Vec<ProcessRow> {
+    let blocking = Arc::clone(daemon);
+    let looked_at = tokio::task::spawn_blocking(move || guests::rows(blocking.host()));
     looked_at.await.unwrap_or_default()
 }
 

@@ -128,6 +128,7 @@ pub(super) async fn handle(
         Request::Go { pid } => text(moving::go(daemon.moves(), caller, pid)),
         Request::Processes { all } => {
             let mut rows = listing::processes(daemon, all).await;
+            rows.extend(listing::guests(daemon).await);
             listing::hide(&daemon.cluster().node(), &mut rows, caller);
             send_all(listing::answers(rows, Answer::Process))
         }
