@@ -220,7 +220,8 @@ fn spread(cluster: &Cluster) -> Result<()> {
             program.pid
         );
         for decision in &decisions {
-            let has_numbers = decision.contains("it relieves n") && decision.contains("it gains");
+            let has_numbers = decision.contains("programs wait ")
+                && decision.contains("% of the strain that it takes off n1");
             ensure!(
                 decision.starts_with("From n1 to n") && has_numbers,
                 "{decision}"
