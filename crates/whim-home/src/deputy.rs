@@ -2,6 +2,7 @@
 
 mod births;
 mod first;
+mod pending;
 pub(crate) mod waiting;
 
 use crate::company::Company;

@@ -1,8 +1,10 @@
 //! Home again: the deputy's address space becomes that of the returning guest, and its threads go
 //! on where the guest's threads stopped.
 
+mod requeue;
 mod resume;
 
+pub use requeue::requeue;
 pub use resume::{Resumption, resume_at_home, resumption};
 
 use crate::attic::Attic;
@@ -11,7 +13,6 @@ use crate::deputy::waiting::Waiting;
 use crate::deputy::{Deputy, DeputyError, DeputyEvent};
 use crate::held::HeldSignal;
 use crate::numbers::OwnTid;
-use crate::queues::Arrived;
 use crate::remarks;
 use crate::server::timers;
 use crate::server::{ServeError, Server};
@@ -414,18 +415,13 @@ fn restore_actions(
     expect("a signal action", &deputy.run(slot, &operations)?)
 }
 
-/// Restores what each thread's own calls restore, pending signals, and the timers on CPU time.
+/// Restores what each thread's own calls restore, and the timers on CPU time.
 ///
 /// # Errors
 /// The deputy is lost.
 pub fn restore_threads(server: &mut Server, image: &ProcessImage) -> Result<(), HomewardError> {
     for threads in image.threads.chunks(AT_ONCE) {
         restore_own(&mut server.deputy, threads)?;
-    }
-    for thread in &image.threads {
-        if let Some(slot) = server.deputy.slot_of(OwnTid::of(thread)) {
-            requeue(server, slot, OwnTid::of_leader(image), thread)?;
-        }
     }
     let leader = server
         .deputy
@@ -435,14 +431,6 @@ pub fn restore_threads(server: &mut Server, image: &ProcessImage) -> Result<(), 
     for (which, timer) in CPU_TIMERS.into_iter().zip(image.cpu_timers) {
         server.deputy.deck().write_data(0, &timer.to_kernel());
         let operation = Syscall::new(libc::SYS_setitimer, &[which, data, 0]);
-        server.deputy.run(leader, &[operation])?;
-    }
-    for signal in &image.pending {
-        let data = server.deputy.address(server.deputy.deck().data_offset());
-        server.deputy.deck().write_data(0, &padded(&signal.info));
-        let pid = OwnTid::of_leader(image).argument();
-        let number = u64::from(signal.signal);
-        let operation = Syscall::new(libc::SYS_rt_sigqueueinfo, &[pid, number, data]);
         server.deputy.run(leader, &[operation])?;
     }
     Ok(())
@@ -491,86 +479,5 @@ fn restore_own(deputy: &mut Deputy, threads: &[ThreadImage]) -> Result<(), Homew
         work.push((slot, batch));
     }
     deputy.run_each(&work)?;
-    Ok(())
-}
-
-/// Queues the signals that arrived when the guest was frozen already; home's kernel keeps them.
-///
-/// # Errors
-/// The deputy is lost.
-pub fn requeue_held(
-    server: &mut Server,
-    image: &ProcessImage,
-    held: &mut Vec<HeldSignal>,
-) -> Result<(), HomewardError> {
-    while let Some(event) = server.deputy.next_event()? {
-        match event {
-            DeputyEvent::Signal { slot, signal, info } => {
-                held.push(HeldSignal { slot, signal, info });
-            }
-            DeputyEvent::ProcessGone(_) => return Err(HomewardError::Ended),
-            _ => {}
-        }
-    }
-    let pid = OwnTid::of_leader(image).argument();
-    let leader = server
-        .deputy
-        .slot_of(OwnTid::of_leader(image))
-        .ok_or(HomewardError::Ended)?;
-    let mut all: Vec<Arrived> = held
-        .drain(..)
-        .flat_map(|signal| server.queues.arrived(signal))
-        .collect();
-    let early = server.queues.take_early().into_iter();
-    all.extend(early.map(|held| Arrived { held, own: false }));
-    for arrived in all {
-        let signal = &arrived.held;
-        let data = server.deputy.address(server.deputy.deck().data_offset());
-        server.deputy.deck().write_data(0, &signal.info);
-        let number = i64::from(signal.signal).cast_unsigned();
-        let tid = server.addressee(&arrived);
-        let target = tid.and_then(|tid| Some((tid, server.deputy.slot_of(tid)?)));
-        let (slot, operation) = if let Some((tid, slot)) = target {
-            let args = [pid, tid.argument(), number, data];
-            (slot, Syscall::new(libc::SYS_rt_tgsigqueueinfo, &args))
-        } else {
-            (
-                leader,
-                Syscall::new(libc::SYS_rt_sigqueueinfo, &[pid, number, data]),
-            )
-        };
-        server.deputy.run(slot, &[operation])?;
-    }
-    Ok(())
-}
-
-fn padded(info: &[u8]) -> [u8; 128] {
-    let mut bytes = [0; 128];
-    let length = info.len().min(128);
-    bytes[..length].copy_from_slice(&info[..length]);
-    bytes
-}
-
-/// Lets a thread queue its own pending signals, because it may send any siginfo to itself.
-fn requeue(
-    server: &mut Server,
-    slot: usize,
-    pid: OwnTid,
-    thread: &ThreadImage,
-) -> Result<(), HomewardError> {
-    for signal in &thread.pending {
-        let data = server.deputy.address(server.deputy.deck().data_offset());
-        server.deputy.deck().write_data(0, &padded(&signal.info));
-        let operation = Syscall::new(
-            libc::SYS_rt_tgsigqueueinfo,
-            &[
-                pid.argument(),
-                OwnTid::of(thread).argument(),
-                u64::from(signal.signal),
-                data,
-            ],
-        );
-        server.deputy.run(slot, &[operation])?;
-    }
     Ok(())
 }

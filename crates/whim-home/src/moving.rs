@@ -548,7 +548,7 @@ impl Homeward {
         locks::restore(&mut server, &image, original)?;
         homeward::restore_process(&mut server, &image)?;
         homeward::restore_threads(&mut server, &image)?;
-        homeward::requeue_held(&mut server, &image, held)?;
+        homeward::requeue(&mut server, &image, held)?;
         wait_for_clock(&image, self.lease);
         let holding = homeward::resume_at_home(server, &image, original, &self.limits)?;
         let total_ms = self.begun.elapsed().as_secs_f64() * 1000.0;

@@ -4,6 +4,8 @@
 //! here: they stay at home with the deputy.
 #![forbid(unsafe_code)]
 
+pub mod overruns;
+
 use serde::{Deserialize, Serialize};
 
 /// Size of a page, in bytes (x86-64).

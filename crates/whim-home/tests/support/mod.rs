@@ -117,7 +117,7 @@ pub(crate) fn put_back(
     }
     homeward::restore_process(&mut server, image).expect("process");
     homeward::restore_threads(&mut server, image).expect("threads");
-    homeward::requeue_held(&mut server, image, &mut held).expect("signals");
+    homeward::requeue(&mut server, image, &mut held).expect("signals");
     homeward::resume_at_home(server, image, original, &[]).expect("resumed");
 }
 

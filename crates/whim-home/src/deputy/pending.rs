@@ -1,0 +1,35 @@
+//! What the kernel keeps for a thread of the deputy whose signals are masked.
+
+use super::{Deputy, DeputyError, Trace, stop_idle};
+use whim_sys::ptrace::{RawSigInfo, Running, Stop};
+
+impl Deputy {
+    /// The signals that wait for a thread, or, if `shared`, for the process, in their order. The thread must
+    /// have no work, and its signals must be masked.
+    ///
+    /// # Errors
+    /// The thread died.
+    pub fn queued_signals(
+        &mut self,
+        slot: usize,
+        shared: bool,
+    ) -> Result<Vec<RawSigInfo>, DeputyError> {
+        let tid = self.threads[slot].tid;
+        let (Trace::Running(running) | Trace::Listening(running)) =
+            std::mem::replace(&mut self.threads[slot].trace, Trace::Gone)
+        else {
+            return Err(DeputyError::Ended);
+        };
+        // Whatever goes wrong: it is ours until its end is reported.
+        self.threads[slot].trace = Trace::Running(Running::assume(tid));
+        running.interrupt()?;
+        let stopped = stop_idle(running)?;
+        let queued = stopped.queued_signals(shared)?;
+        self.threads[slot].trace = if matches!(stopped.stop(), Stop::Group(_)) {
+            Trace::Listening(stopped.listen()?)
+        } else {
+            Trace::Running(stopped.resume(0)?)
+        };
+        Ok(queued)
+    }
+}
