@@ -12,6 +12,7 @@ use whim_image::maps::{self, FlagTable};
 use whim_image::rebuild::runner::{check, pass_over_interrupt, working_mask};
 use whim_image::settings;
 use whim_model::Syscall;
+use whim_model::overruns;
 use whim_model::{
     Activity, AlternateStack, Backing, CPU_TIMERS, CpuTimer, Mapping, PAGE_SIZE, ProcessImage,
     QueuedSignal, Registers, RseqRegistration, SignalAction, ThreadImage, ThreadSettings,
@@ -236,7 +237,10 @@ impl Guest {
             threads.push(thread);
         }
         let leader = self.stopped_thread(self.host_tid)?;
-        let pending = self.true_signals(leader.queued_signals(true)?);
+        let mut pending = self.true_signals(leader.queued_signals(true)?);
+        overruns::merge_queued(&mut pending);
+        let own = threads.iter_mut().flat_map(|thread| &mut thread.pending);
+        self.tickets.tell_counted(own.chain(&mut pending));
         let mut layout = self.origin.layout.clone();
         layout.brk = answers.brk;
         let flags = FlagTable::read(self.host_tid).map_err(unreadable_maps)?;
@@ -288,7 +292,7 @@ impl Guest {
 
     fn true_signals(&self, raw: Vec<[u8; 128]>) -> Vec<QueuedSignal> {
         let signal = |info: [u8; 128]| {
-            let info = self.tickets.moving(&info);
+            let info = self.tickets.look_up(&info);
             let number = i32::from_ne_bytes([info[0], info[1], info[2], info[3]]);
             let signal = u8::try_from(number).ok()?;
             let info = info.to_vec();
@@ -355,6 +359,7 @@ impl Guest {
         let mut pending = self.true_signals(stopped.queued_signals(false)?);
         let thread = self.threads.get(&host_tid).ok_or(GuestError::Ended)?;
         pending.splice(0..0, thread.postponed.iter().chain(&thread.fatal).cloned());
+        overruns::merge_queued(&mut pending);
         let (mut registers, mut activity) = image_registers(thread, &state.registers);
         let deadline_ns = thread.deadline_ns;
         let cut = was_cut(&state.registers) && registers.rip == state.registers.rip;

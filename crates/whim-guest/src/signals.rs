@@ -16,6 +16,7 @@ use whim_calls::Signal;
 use whim_image::freeze_calls::ERESTARTNOHAND;
 use whim_image::rebuild::runner::step_registers;
 use whim_journey::message::ToHome;
+use whim_model::overruns::{timer_of, waits_once};
 use whim_model::{QueuedSignal, Registers, Syscall};
 use whim_sys::kernel_file;
 use whim_sys::pidfd;
@@ -551,14 +552,18 @@ impl Guest {
         info: RawSigInfo,
     ) -> Result<(), GuestError> {
         self.leaves_with_kernel(signal);
-        let ticket = self.tickets.issue(signal, info);
-        match pidfd::queue_signal(self.host_tid, target, signal, &ticket) {
-            Ok(()) | Err(Errno::ESRCH) => {}
-            Err(errno) => {
-                return Err(GuestError::Os {
-                    what: "Queueing a signal for the guest",
-                    errno,
-                });
+        if timer_of(&info).is_some() && self.would_be_dropped(target, signal) {
+            self.tickets.count(&info);
+        } else {
+            let ticket = self.tickets.issue(signal, info);
+            match pidfd::queue_signal(self.host_tid, target, signal, &ticket) {
+                Ok(()) | Err(Errno::ESRCH) => {}
+                Err(errno) => {
+                    return Err(GuestError::Os {
+                        what: "Queueing a signal for the guest",
+                        errno,
+                    });
+                }
             }
         }
         let Some(host_tid) = chosen else {
@@ -568,6 +573,16 @@ impl Guest {
             self.cancel(host_tid);
         }
         Ok(())
+    }
+
+    /// Whether the kernel would drop a signal, because one of its number waits where it would go.
+    fn would_be_dropped(&self, target: Option<i32>, signal: i32) -> bool {
+        let waiting = match target {
+            _ if !waits_once(signal) => 0,
+            Some(host_tid) => self.status(host_tid).pending,
+            None => self.status(self.host_tid).pending_shared,
+        };
+        waiting & bit(signal) != 0
     }
 
     /// Asks home to interrupt a thread's call.

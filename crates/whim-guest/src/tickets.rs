@@ -2,6 +2,8 @@
 //! the signal is delivered.
 
 use std::collections::{HashMap, VecDeque};
+use whim_model::QueuedSignal;
+use whim_model::overruns::{self, timer_of, waits_once};
 use whim_sys::ptrace::RawSigInfo;
 
 /// Most tickets that wait. The kernel queues no more signals for a user by default.
@@ -10,7 +12,6 @@ const TICKETS_MAX: usize = 65_536;
 const TICKET_MARK: u32 = 0x5748_4947;
 /// uid under which this host's kernel sees the guest.
 const INSIDE_ID: u32 = 1;
-const SI_TIMER: i32 = -2;
 const SI_QUEUE: i32 = -1;
 
 /// True siginfos of queued signals.
@@ -27,12 +28,6 @@ pub(crate) struct Tickets {
 pub(crate) fn word(info: &[u8], at: usize) -> i32 {
     let bytes = info.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
     bytes.map_or(0, i32::from_ne_bytes)
-}
-
-/// Adds to the overruns of a timer's signal.
-fn overrun(info: &mut RawSigInfo, more: i32) {
-    let sum = word(info, 20).saturating_add(more);
-    info[20..24].copy_from_slice(&sum.to_ne_bytes());
 }
 
 impl Tickets {
@@ -69,18 +64,29 @@ impl Tickets {
             Some((_, info)) => info,
             None => self.translate(info),
         };
-        if word(&info, 8) == SI_TIMER
-            && let Some(more) = self.overruns.remove(&word(&info, 16))
+        if let Some(timer) = timer_of(&info)
+            && let Some(more) = self.overruns.remove(&timer)
         {
-            overrun(&mut info, more);
+            overruns::add(&mut info, more);
         }
         info
     }
 
+    /// Counts a timer's signal, instead of queueing it behind one that waits.
+    pub(crate) fn count(&mut self, info: &RawSigInfo) {
+        let Some(timer) = timer_of(info) else {
+            return;
+        };
+        let count = self.overruns.entry(timer).or_default();
+        let more = overruns::overruns(info).saturating_add(1);
+        *count = count.saturating_add(more);
+    }
+
     /// What is to be queued for this signal: nothing if it is counted instead. A timer sends no
-    /// second signal while its first one waits; the kernel counts the others. `queued`: the signals
-    /// that wait where this one would go, which are thousands sometimes, and are read for a timer's
-    /// signal alone.
+    /// second signal while its first one waits; the kernel counts the others. A standard signal that
+    /// waits for another reason is in the way too: behind it, this one would be dropped. `queued`:
+    /// the signals that wait where this one would go, which are thousands sometimes, and are read
+    /// for a timer's signal alone.
     ///
     /// # Errors
     /// Those of `queued`.
@@ -89,37 +95,33 @@ impl Tickets {
         info: &RawSigInfo,
         queued: impl FnOnce() -> Result<Vec<RawSigInfo>, E>,
     ) -> Result<Option<RawSigInfo>, E> {
-        if word(info, 8) != SI_TIMER {
+        let Some(timer) = timer_of(info) else {
             return Ok(Some(*info));
-        }
-        let timer = word(info, 16);
+        };
+        let number = word(info, 0);
         let waits = queued()?.iter().any(|other| {
-            let other = self.look_up(other);
-            word(&other, 8) == SI_TIMER && word(&other, 16) == timer
+            (waits_once(number) && word(other, 0) == number)
+                || timer_of(&self.look_up(other)) == Some(timer)
         });
-        let count = self.overruns.remove(&timer).unwrap_or(0);
         if waits {
-            let more = word(info, 20).saturating_add(1);
-            self.overruns.insert(timer, count.saturating_add(more));
+            self.count(info);
             return Ok(None);
         }
+        let count = self.overruns.remove(&timer).unwrap_or(0);
         // The signal before this one has left the queue, and nobody may have asked yet for what was
         // counted meanwhile: its stop is not handled, or it has been received without a handler.
         let mut next = *info;
-        overrun(&mut next, count);
+        overruns::add(&mut next, count);
         Ok(Some(next))
     }
 
-    /// The true siginfo of a queued signal that moves elsewhere, with all that was counted here.
-    #[must_use]
-    pub(crate) fn moving(&self, info: &RawSigInfo) -> RawSigInfo {
-        let mut info = self.look_up(info);
-        if word(&info, 8) == SI_TIMER
-            && let Some(more) = self.overruns.get(&word(&info, 16))
-        {
-            overrun(&mut info, *more);
+    /// Tells signals that move elsewhere what was counted here, the first one of each timer.
+    pub(crate) fn tell_counted<'a>(&self, signals: impl Iterator<Item = &'a mut QueuedSignal>) {
+        let mut left = self.overruns.clone();
+        for signal in signals {
+            let more = timer_of(&signal.info).and_then(|timer| left.remove(&timer));
+            overruns::add(&mut signal.info, more.unwrap_or(0));
         }
-        info
     }
 
     /// The true siginfo of a signal that stays queued.
@@ -146,6 +148,7 @@ impl Tickets {
 #[cfg(test)]
 mod tests {
     use super::*;
+    const SI_TIMER: i32 = -2;
     use std::convert::Infallible;
 
     fn admitted(
@@ -210,7 +213,6 @@ mod tests {
         assert_eq!(admitted(&mut tickets, &first, &[timers(4, 0)]), Some(first));
         assert_eq!(admitted(&mut tickets, &timers(3, 0), &waiting), None);
         assert_eq!(admitted(&mut tickets, &timers(3, 2), &waiting), None);
-        assert_eq!(tickets.moving(&first), timers(3, 4), "elsewhere, too");
         assert_eq!(word(&tickets.redeem(&first), 20), 4);
         assert_eq!(word(&tickets.redeem(&first), 20), 0);
     }
@@ -225,6 +227,38 @@ mod tests {
         // They are told once, whichever of the two is delivered first.
         assert_eq!(tickets.redeem(&first), first);
         assert_eq!(tickets.redeem(&timers(3, 22)), timers(3, 22));
+    }
+
+    #[test]
+    fn a_timer_s_standard_signal_is_counted_behind_any_of_its_number() {
+        let mut tickets = Tickets::default();
+        let with_number = |timer: i32, number: u8| {
+            let mut info = timers(timer, 0);
+            info[0] = number;
+            info
+        };
+        let (first, other) = (with_number(3, 12), with_number(4, 12));
+        assert_eq!(admitted(&mut tickets, &first, &[other]), None);
+        assert_eq!(tickets.redeem(&other), other, "not its own");
+        assert_eq!(overruns::overruns(&tickets.redeem(&first)), 1);
+        let (first, other) = (with_number(3, 34), with_number(4, 34));
+        assert_eq!(admitted(&mut tickets, &first, &[other]), Some(first));
+    }
+
+    #[test]
+    fn what_was_counted_moves_with_one_signal_of_its_timer() {
+        let mut tickets = Tickets::default();
+        let moving = |timer: i32, overruns: i32| QueuedSignal {
+            signal: 12,
+            info: timers(timer, overruns).to_vec(),
+        };
+        tickets.count(&timers(3, 0));
+        tickets.count(&timers(3, 2));
+        let mut signals = [moving(4, 1), moving(3, 1), moving(3, 0)];
+        tickets.tell_counted(signals.iter_mut());
+        assert_eq!(signals, [moving(4, 1), moving(3, 5), moving(3, 0)]);
+        // It is kept for a move that fails.
+        assert_eq!(tickets.redeem(&timers(3, 0)), timers(3, 4));
     }
 
     #[test]
