@@ -3,6 +3,7 @@
 //! stop is not noticed either is shown by a test of whim-image, with the same program.)
 
 use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -191,14 +192,17 @@ fn nudged() -> Result<()> {
             "waitall",
         ] {
             let output = cluster.directory().join(name);
-            let words = [program.as_str(), name, &QUICK.to_string()];
+            let words = [program.as_str(), name, &QUICK.to_string(), "when-told"];
             let mut command = cluster.run_command("n1", &words);
-            command.stdout(File::create(&output)?);
+            let (input, mut tell) = std::io::pipe()?;
+            command.stdin(input).stdout(File::create(&output)?);
             let mut running = Running::spawn(&mut command)?;
             let pid = cluster.find(&format!(" {name} {QUICK}"))?;
             cluster.move_to(pid, "n2")?;
             let script = format!("while kill -WINCH {pid}; do sleep 0.007; done 2> /dev/null");
             let mut sender = Running::spawn(&mut cluster.command("n1", &["sh", "-c", &script]))?;
+            // However long the move took: its time begins when it is away.
+            tell.write_all(b"\n")?;
             let status = running.wait(LIMIT)?;
             sender.wait(LIMIT)?;
             let told = std::fs::read_to_string(&output)?;

@@ -789,7 +789,8 @@ int main(int count, char **arguments) {
         for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) puts(tests[i].name);
         return 0;
     }
-    if (count != 3) return 2;
+    /* With a third argument the time begins when a byte comes on standard input. */
+    if (count != 3 && count != 4) return 2;
     signal(SIGPIPE, SIG_IGN);
     uint64_t block = 1ull << (SIGUSR1 - 1);
     syscall(SYS_rt_sigprocmask, SIG_BLOCK, &block, NULL, 8);
@@ -804,6 +805,8 @@ int main(int count, char **arguments) {
         tests[i].set();
         puts("ready");
         fflush(stdout);
+        char begins;
+        if (count == 4 && read(0, &begins, 1) != 1) return 5;
         double end = now() + atof(arguments[2]) * 1e3;
         while (now() < end) tests[i].one();
         printf("done %ld %ld\n", good, bad);
