@@ -1,6 +1,7 @@
 //! `/etc/whim/config.toml`. It is parsed strictly, and nothing requires it to exist.
 
 mod fault;
+mod faults;
 mod written;
 
 use serde::Deserialize;
@@ -12,6 +13,7 @@ use crate::history::Keep;
 use crate::owned::{self, OwnedError};
 use crate::protocol::LeaseChoice;
 pub use fault::{Fault, Odd};
+pub use faults::{FAULTS_MAX, Faults};
 use whim_machine::features::NAMES;
 use written::Written;
 
@@ -43,8 +45,8 @@ pub enum ConfigError {
     TooLong { path: PathBuf },
     #[error("The configuration {path} is not taken: {source}")]
     Exposed { path: PathBuf, source: OwnedError },
-    #[error("The configuration {path} is not valid: {fault}")]
-    Invalid { path: PathBuf, fault: Fault },
+    #[error("The configuration {path} is not valid: {faults}")]
+    Invalid { path: PathBuf, faults: Faults },
 }
 
 fn is_label(text: &str) -> bool {
@@ -84,15 +86,14 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    fn check(&self) -> Result<(), Odd> {
-        match self.listen {
-            Some(listen) if listen.port() == 0 => Err(Odd::new(
+    fn check(&self, odds: &mut Vec<Odd>) {
+        if self.listen.is_some_and(|listen| listen.port() == 0) {
+            odds.push(Odd::new(
                 "metrics.listen",
                 format!(
                     "metrics.listen has port 0, where nobody finds it: give ADDRESS:PORT, such as \"127.0.0.1:{METRICS_PORT}\""
                 ),
-            )),
-            _ => Ok(()),
+            ));
         }
     }
 }
@@ -140,30 +141,26 @@ impl Default for Web {
 }
 
 impl Web {
-    fn check(&self) -> Result<(), Odd> {
+    fn check(&self, odds: &mut Vec<Odd>) {
         if self.certificate.is_some() != self.key.is_some() {
-            let key = if self.key.is_some() {
-                "web.key"
-            } else {
-                "web.certificate"
+            let (key, other) = match self.key {
+                Some(_) => ("web.key", "web.certificate"),
+                None => ("web.certificate", "web.key"),
             };
-            return Err(Odd::new(
-                key,
-                "web.certificate and web.key go together: give both, or neither".into(),
-            ));
+            let reason = "web.certificate and web.key go together: give both, or neither";
+            odds.push(Odd::new(key, reason.into()).beside(other));
         }
         let is_name = |name: &String| {
             let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-.[]:".contains(&byte);
             (1..=253).contains(&name.len()) && name.bytes().all(allowed)
         };
-        match self.names.iter().find(|name| !is_name(name)) {
-            Some(odd) => Err(Odd::new(
+        if let Some(odd) = self.names.iter().find(|name| !is_name(name)) {
+            odds.push(Odd::new(
                 "web.names",
                 format!(
                     "web.names holds {odd:?}, which is no name of a machine: give names as they stand in an address, without a port"
                 ),
-            )),
-            None => Ok(()),
+            ));
         }
     }
 }
@@ -276,15 +273,15 @@ impl Guests {
         memory_total_bytes / 100 * u64::from(self.memory_percent)
     }
 
-    fn check(&self) -> Result<(), Odd> {
+    fn check(&self, odds: &mut Vec<Odd>) {
         if self.max > 65_536 {
-            return Err(Odd::new(
+            odds.push(Odd::new(
                 "guests.max",
                 format!("guests.max is {}, it must be 0 to 65536", self.max),
             ));
         }
         if !(1..=100).contains(&self.memory_percent) {
-            return Err(Odd::new(
+            odds.push(Odd::new(
                 "guests.memory_percent",
                 format!(
                     "guests.memory_percent is {}, it must be 1 to 100",
@@ -293,22 +290,19 @@ impl Guests {
             ));
         }
         if !(16..=65_536).contains(&self.pids) {
-            return Err(Odd::new(
+            odds.push(Odd::new(
                 "guests.pids",
                 format!("guests.pids is {}, it must be 16 to 65536", self.pids),
             ));
         }
         let end = self.uid_start.checked_add(self.uid_count);
         if self.uid_count == 0 || self.uid_start < 1000 || end.is_none_or(|e| e > UID_MAX) {
-            return Err(Odd::new(
-                "guests.uid_start",
-                format!(
-                    "guests.uid_start = {} with guests.uid_count = {} is no usable range: it must lie between 1000 and {UID_MAX}",
-                    self.uid_start, self.uid_count
-                ),
-            ));
+            let reason = format!(
+                "guests.uid_start = {} with guests.uid_count = {} is no usable range: it must lie between 1000 and {UID_MAX}",
+                self.uid_start, self.uid_count
+            );
+            odds.push(Odd::new("guests.uid_start", reason).beside("guests.uid_count"));
         }
-        Ok(())
     }
 }
 
@@ -379,22 +373,26 @@ impl Config {
     /// Reads the text of a configuration; `path` is for messages only.
     ///
     /// # Errors
-    /// [`ConfigError::Invalid`] with line and column, or with the value that is out of range.
+    /// [`ConfigError::Invalid`] with all that is wrong, each with its line.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         Self::parse_over(text, path, Self::default())
     }
 
     /// As [`Config::parse`], but `base` gives the values that the text does not set.
     fn parse_over(text: &str, path: &Path, base: Self) -> Result<Self, ConfigError> {
-        let invalid = |fault| ConfigError::Invalid {
+        let invalid = |faults| ConfigError::Invalid {
             path: path.to_path_buf(),
-            fault,
+            faults,
         };
-        let written: Written =
-            toml::from_str(text).map_err(|error| invalid(Fault::read(&error, text)))?;
+        let written: Written = match toml::from_str(text) {
+            Ok(written) => written,
+            Err(error) => return Err(invalid(Faults::sought(&error, text, base))),
+        };
         let config = written.over(base);
-        config.check().map_err(|odd| invalid(odd.of(text)))?;
-        Ok(config)
+        match Faults::of_odds(config.odds(), text) {
+            None => Ok(config),
+            Some(faults) => Err(invalid(faults)),
+        }
     }
 
     /// This configuration with another value of one key, such as `balance.fair`.
@@ -423,47 +421,51 @@ impl Config {
     /// # Errors
     /// Which key is out of range, and how it should be.
     pub fn check(&self) -> Result<(), Odd> {
-        self.guests.check()?;
-        self.web.check()?;
-        self.metrics.check()?;
-        self.check_names()?;
+        self.odds().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// All values that are out of range, at most one of a key.
+    fn odds(&self) -> Vec<Odd> {
+        let mut odds = Vec::new();
+        self.guests.check(&mut odds);
+        self.web.check(&mut odds);
+        self.metrics.check(&mut odds);
+        self.check_names(&mut odds);
         let speed = self.cpu.speed.unwrap_or(1.0);
         if !(0.01..=100.0).contains(&speed) {
-            return Err(Odd::new(
+            odds.push(Odd::new(
                 "cpu.speed",
                 format!("cpu.speed is {speed}, it must be 0.01 to 100: 1 is an ordinary core"),
             ));
         }
-        for address in &self.advertise {
-            let port = address
-                .rsplit_once(':')
-                .and_then(|(_, port)| port.parse::<u16>().ok());
-            if port.is_none_or(|port| port == 0) {
-                return Err(Odd::new(
-                    "advertise",
-                    format!(
-                        "advertise holds {address:?}, which is not HOST:PORT, such as \"192.0.2.7:7946\" or \"[2001:db8::7]:7946\""
-                    ),
-                ));
-            }
+        let is_reached_at = |address: &String| {
+            let port = address.rsplit_once(':').map(|(_, port)| port.parse());
+            matches!(port, Some(Ok(1..=u16::MAX)))
+        };
+        if let Some(address) = self.advertise.iter().find(|one| !is_reached_at(one)) {
+            odds.push(Odd::new(
+                "advertise",
+                format!(
+                    "advertise holds {address:?}, which is not HOST:PORT, such as \"192.0.2.7:7946\" or \"[2001:db8::7]:7946\""
+                ),
+            ));
         }
-        Ok(())
+        odds
     }
 
     /// Names of features, of labels and of control groups.
-    fn check_names(&self) -> Result<(), Odd> {
-        for name in &self.cpu.hide {
-            if !NAMES.iter().any(|feature| feature.name == name) {
-                return Err(Odd::new(
-                    "cpu.hide",
-                    format!(
-                        "cpu.hide holds {name:?}, which is no feature that is known here: give names as in /proc/cpuinfo, such as \"avx2\""
-                    ),
-                ));
-            }
+    fn check_names(&self, odds: &mut Vec<Odd>) {
+        let is_feature = |name: &String| NAMES.iter().any(|feature| feature.name == name);
+        if let Some(name) = self.cpu.hide.iter().find(|name| !is_feature(name)) {
+            odds.push(Odd::new(
+                "cpu.hide",
+                format!(
+                    "cpu.hide holds {name:?}, which is no feature that is known here: give names as in /proc/cpuinfo, such as \"avx2\""
+                ),
+            ));
         }
         if self.labels.len() > LABELS_MAX {
-            return Err(Odd::new(
+            odds.push(Odd::new(
                 "labels",
                 format!(
                     "labels holds {} words, {LABELS_MAX} at most are allowed",
@@ -471,27 +473,27 @@ impl Config {
                 ),
             ));
         }
-        for group in &self.balance.sessions {
+        let is_group = |group: &String| {
             let name = group.trim_matches('/');
-            if name.is_empty() || name.contains("..") {
-                return Err(Odd::new(
-                    "balance.sessions",
-                    format!(
-                        "balance.sessions holds {group:?}: give the name of a control group, such as \"batch.slice\""
-                    ),
-                ));
-            }
+            !name.is_empty() && !name.contains("..")
+        };
+        if let Some(group) = self.balance.sessions.iter().find(|one| !is_group(one)) {
+            odds.push(Odd::new(
+                "balance.sessions",
+                format!(
+                    "balance.sessions holds {group:?}: give the name of a control group, such as \"batch.slice\""
+                ),
+            ));
         }
         let odd = self.labels.iter().find(|label| !is_label(label));
-        if let Some(odd) = odd {
-            return Err(Odd::new(
+        if let Some(odd) = odd.filter(|_| self.labels.len() <= LABELS_MAX) {
+            odds.push(Odd::new(
                 "labels",
                 format!(
                     "labels holds {odd:?}: a label has 1 to 63 letters, digits, '-', '_' and '.'"
                 ),
             ));
         }
-        Ok(())
     }
 
     /// Reads a file. A missing one gives `None`.
@@ -680,7 +682,7 @@ mod tests {
     #[test]
     fn a_fault_is_of_a_line_and_a_key() {
         let fault = |text: &str| match Config::parse(text, Path::new("config.toml")) {
-            Err(ConfigError::Invalid { fault, .. }) => fault,
+            Err(ConfigError::Invalid { faults, .. }) => faults.as_slice()[0].clone(),
             other => panic!("{text}: {other:?}"),
         };
         for (text, line, key, words) in [

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::config::{Config, Lease};
+use crate::config::{Config, ConfigError, FAULTS_MAX, Fault, Lease};
 use crate::protocol::{Answer, LeaseChoice, Request};
 
 /// What can be parsed is the same after it was written and parsed again.
@@ -47,12 +47,24 @@ fn is_sound(lease: LeaseChoice) -> bool {
         .is_none_or(|ms| (100..=31_536_000_000).contains(&ms))
 }
 
+/// What is wrong is told from the first line on, once, and up to a limit.
+fn faults_in_order(faults: &[Fault]) {
+    assert!((1..=FAULTS_MAX).contains(&faults.len()), "{faults:?}");
+    let lines: Vec<usize> = faults.iter().filter_map(|fault| fault.line).collect();
+    assert!(lines.is_sorted(), "{faults:?}");
+    for (index, fault) in faults.iter().enumerate() {
+        assert!(!faults[..index].contains(fault), "{faults:?}");
+    }
+}
+
 /// A configuration that is accepted respects every limit, and allows nothing that was not written.
 pub fn config(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let path = Path::new("config.toml");
-    let Ok(config) = Config::parse(&text, path) else {
-        return;
+    let config = match Config::parse(&text, path) {
+        Ok(config) => config,
+        Err(ConfigError::Invalid { faults, .. }) => return faults_in_order(faults.as_slice()),
+        Err(_) => return,
     };
     config.check().expect("it was checked");
     let Lease(lease) = config.lease;

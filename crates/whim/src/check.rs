@@ -15,41 +15,46 @@ struct Checked {
     valid: bool,
     /// Without a file the defaults hold.
     present: bool,
-    /// Null, each, where it is valid, and where that cannot be told.
+    /// Of the first fault. Null, each, where it is valid, and where that cannot be told.
     line: Option<usize>,
     key: Option<String>,
     reason: Option<String>,
+    faults: Vec<Fault>,
 }
 
 impl Checked {
     /// `optional`: the defaults hold where there is no such file.
     fn new(file: &Path, read: &Result<Option<Config>, ConfigError>, optional: bool) -> Self {
-        let plain = |reason| Fault {
-            line: None,
-            key: None,
-            reason,
+        let plain = |reason| {
+            vec![Fault {
+                line: None,
+                key: None,
+                reason,
+            }]
         };
-        let fault = match read {
-            Ok(None) if !optional => Some(plain("it is not there".to_owned())),
-            Ok(_) => None,
-            Err(ConfigError::Invalid { fault, .. }) => Some(fault.clone()),
-            Err(other) => Some(plain(other.to_string())),
+        let faults = match read {
+            Ok(None) if !optional => plain("it is not there".to_owned()),
+            Ok(_) => Vec::new(),
+            Err(ConfigError::Invalid { faults, .. }) => faults.as_slice().to_vec(),
+            Err(other) => plain(other.to_string()),
         };
+        let first = faults.first().cloned();
         Self {
             file: file.to_owned(),
-            valid: fault.is_none(),
+            valid: faults.is_empty(),
             present: !matches!(read, Ok(None)),
-            line: fault.as_ref().and_then(|fault| fault.line),
-            key: fault.as_ref().and_then(|fault| fault.key.clone()),
-            reason: fault.map(|fault| fault.reason),
+            line: first.as_ref().and_then(|fault| fault.line),
+            key: first.as_ref().and_then(|fault| fault.key.clone()),
+            reason: first.map(|fault| fault.reason),
+            faults,
         }
     }
 }
 
-/// Says whether the file can be used, or what its first fault is.
+/// Says whether the file can be used, or what its faults are.
 ///
 /// # Errors
-/// It cannot be used: with file, line and key.
+/// It cannot be used: with file, lines and keys.
 pub(crate) fn perform(named: Option<&Path>, json: bool) -> Result<()> {
     let usual = Places::here().config;
     let file = named.unwrap_or(&usual);

@@ -26,6 +26,7 @@ fn a_configuration_is_checked_without_a_daemon() {
         ("leese = 5", "leese"),
         ("lease = -1", "lease"),
         ("[guests]\npids = 1", "pids"),
+        ("leese = 5\ndiscover = 1", "line 2: discover: "),
     ] {
         std::fs::write(&file, text).expect("written");
         let error = bad(&check(), 1);
@@ -47,7 +48,7 @@ fn a_configuration_is_checked_without_a_daemon() {
 fn a_configuration_s_fault_has_a_line_and_a_key() {
     let place = place();
     let file = place.path().join("config.toml");
-    std::fs::write(&file, "[guests]\npids = 1").expect("written");
+    std::fs::write(&file, "[guests]\npids = 1\nmox = 2").expect("written");
     let json = |valid: bool| {
         let output = Command::new(whim())
             .args(["config", "check", "--json"])
@@ -58,6 +59,12 @@ fn a_configuration_s_fault_has_a_line_and_a_key() {
         serde_json::from_slice::<serde_json::Value>(&output.stdout).expect("JSON")
     };
     let found = json(false);
+    assert_eq!(found["faults"][0]["reason"], found["reason"]);
+    let second = &found["faults"][1];
+    assert_eq!(
+        (&second["line"], &second["key"]),
+        (&3.into(), &"guests.mox".into())
+    );
     assert_eq!(
         (
             &found["line"],
@@ -87,7 +94,9 @@ fn a_configuration_s_fault_has_a_line_and_a_key() {
         .keys()
         .map(String::as_str)
         .collect();
-    let expected = ["file", "valid", "present", "line", "key", "reason"];
+    let expected = [
+        "file", "valid", "present", "line", "key", "reason", "faults",
+    ];
     assert_eq!(names, BTreeSet::from(expected));
 }
 

@@ -1,11 +1,12 @@
-//! What is wrong with a configuration, and where.
+//! One thing that is wrong with a configuration, and where.
 
 use serde::Serialize;
 use std::fmt;
-use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The first fault of a configuration.
+use crate::similar;
+
+/// A fault of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fault {
     /// Counted from 1; `None`: the fault is not in a single line.
@@ -17,13 +18,7 @@ pub struct Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(line) = self.line {
-            write!(f, "line {line}: ")?;
-        }
-        if let Some(key) = self.key.as_ref().filter(|key| !self.reason.contains(*key)) {
-            write!(f, "{key}: ")?;
-        }
-        write!(f, "{}", self.reason)?;
+        write!(f, "{}", self.without_advice())?;
         if self.line.is_some() {
             write!(
                 f,
@@ -34,22 +29,49 @@ impl fmt::Display for Fault {
     }
 }
 
+impl Fault {
+    /// Where it is, and what.
+    pub(super) fn without_advice(&self) -> String {
+        let line = self.line.map(|line| format!("line {line}: "));
+        let key = self.key.as_ref().filter(|key| !self.reason.contains(*key));
+        let key = key.map(|key| format!("{key}: "));
+        [line, key, Some(self.reason.clone())]
+            .into_iter()
+            .flatten()
+            .collect()
+    }
+}
+
 /// A value that is out of range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Odd {
     /// The key, such as `guests.max`.
     pub key: &'static str,
     pub reason: String,
+    /// Another key whose value is part of the reason.
+    pub(super) beside: Option<&'static str>,
 }
 
 impl Odd {
     pub(super) fn new(key: &'static str, reason: String) -> Self {
-        Self { key, reason }
+        Self {
+            key,
+            reason,
+            beside: None,
+        }
     }
 
-    /// The fault, with the line of the text that sets the key.
-    pub(super) fn of(self, text: &str) -> Fault {
-        let offset = tree(text).and_then(|tree| begin(tree.get_ref(), self.key));
+    pub(super) fn beside(self, other: &'static str) -> Self {
+        Self {
+            beside: Some(other),
+            ..self
+        }
+    }
+
+    /// The fault, with the line of the text that sets the key, or else the one beside it.
+    pub(super) fn of(self, tree: &DeTable<'_>, text: &str) -> Fault {
+        let mut keys = [Some(self.key), self.beside].into_iter().flatten();
+        let offset = keys.find_map(|key| begin(tree, key));
         Fault {
             line: offset.map(|offset| line(text, offset)),
             key: Some(self.key.to_owned()),
@@ -59,21 +81,27 @@ impl Odd {
 }
 
 impl Fault {
-    /// The fault that the TOML parser has found in a text.
-    pub(super) fn read(error: &toml::de::Error, text: &str) -> Self {
+    /// The fault that the TOML parser has found in a text, whose tree is this, as far as it is TOML.
+    pub(super) fn read(error: &toml::de::Error, tree: Option<&DeTable<'_>>, text: &str) -> Self {
         let offset = error.span().map(|span| span.start);
-        let key = offset.and_then(|offset| key_at(tree(text)?.get_ref(), offset));
+        let key = offset.and_then(|offset| key_at(tree?, offset));
+        // One line, so that it fits into a sentence and a log.
+        let reason = error.message().trim_end().replace('\n', ", ");
         Self {
             line: offset.map(|offset| line(text, offset)),
+            reason: format!("{reason}{}", meant(&reason)),
             key,
-            // One line, so that it fits into a sentence and a log.
-            reason: error.message().trim_end().replace('\n', ", "),
         }
     }
 }
 
-fn tree(text: &str) -> Option<Spanned<DeTable<'_>>> {
-    DeTable::parse(text).ok()
+/// Of a key that is not known: which one was meant perhaps. The parser has named it, and those that it knows.
+fn meant(reason: &str) -> String {
+    let unknown = reason.strip_prefix("unknown field `");
+    match unknown.and_then(|rest| rest.rsplit_once("`, expected ")) {
+        Some((key, known)) => similar::question(key, known.split('`').skip(1).step_by(2)),
+        None => String::new(),
+    }
 }
 
 fn line(text: &str, offset: usize) -> usize {
