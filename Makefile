@@ -59,6 +59,8 @@ help:
 	@echo "make install-pipt PREFIX=DIR  its program, man pages, completions"
 	@echo "make bench-pipt          its measurements, of docs/benchmarks-pipt.md"
 
+# Of the profile 'dev', not of that of 'install': a release build takes minutes more, and who only looks whether it works
+# shall see a program move within the first five.
 demo:
 	@scripts/bootstrap demo
 	$(CARGO) build --locked --bins
