@@ -209,7 +209,8 @@ impl Shells<'_> {
         let shell = self.open.get_mut(&key).context("No shell")?;
         println!("{machine}, {who:?}: {text}");
         let begun = Instant::now();
-        // No command may read what is for the shell: what is typed is the token, where it is asked for.
+        // No command may read what is for the shell: what is typed is the token, where it is asked for. So no standard
+        // input is a terminal, and commands that ask first at one ('whim leave', 'whim remove') ask nobody here.
         let typed = if text.contains("whim join") {
             self.token.as_str()
         } else {
