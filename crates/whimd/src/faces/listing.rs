@@ -526,10 +526,7 @@ pub(crate) fn nodes(host: &Host) -> Vec<NodeRow> {
     for member in members.into_iter().filter(|member| member.name != own) {
         let report = peers.get(&member.name).map(|Health { report, .. }| report);
         let state = peers.state(&member.name);
-        let row = match state {
-            NodeState::Down => without_load(node_row(member.name.clone(), state, report)),
-            _ => node_row(member.name.clone(), state, report),
-        };
+        let row = peer_row(member.name.clone(), state, report);
         let refuses = membership::refusal(&member.name, peers.refused_since);
         rows.push(NodeRow { refuses, ..row });
     }
@@ -551,7 +548,11 @@ pub(crate) fn nodes(host: &Host) -> Vec<NodeRow> {
 }
 
 /// What a node that is down does is nothing; what it last said of that would look like news.
-fn without_load(row: NodeRow) -> NodeRow {
+fn peer_row(name: String, state: NodeState, report: Option<&Report>) -> NodeRow {
+    let row = node_row(name, state, report);
+    if state != NodeState::Down {
+        return row;
+    }
     NodeRow {
         load: None,
         throttled_cpus: None,
@@ -592,7 +593,18 @@ pub(crate) fn answers<T>(rows: Vec<T>, make: impl Fn(T) -> Answer) -> Vec<Answer
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::process::{Command, Stdio};
+
     use super::*;
+    use crate::faults::Faults;
+    use crate::members::cluster::Cluster;
+    use crate::moves::candidate::Declaration;
+    use crate::moves::journeys::Notes;
+    use crate::settings::Settings;
+    use whim_control::config::Config;
+    use whim_control::protocol::RunOptions;
+    use whim_sys::ptrace::{Options, Running};
 
     fn row(home: &str, uid: u32, command: &str) -> ProcessRow {
         let line = format!(
@@ -629,6 +641,113 @@ mod tests {
         assert_eq!(seen_by(7, false), ["program", "other", guest]);
         let all = ["/bin/program secret", "/usr/bin/other secret", guest];
         assert_eq!(seen_by(7, true), all);
+    }
+
+    #[test]
+    fn a_node_that_is_down_shows_no_load() {
+        let mut report = Report {
+            load: 2.5,
+            cpus: 4.0,
+            throttled_cpus: 0.5,
+            ..Report::default()
+        };
+        report.pressure.cpu_some = Some(12.5);
+        report.pressure.memory_full = Some(1.0);
+        let doing = |state| {
+            let row = peer_row("n2".into(), state, Some(&report));
+            // What it is stays known.
+            assert_eq!((row.state, row.cpus), (state, Some(4.0)));
+            [
+                row.load,
+                row.throttled_cpus,
+                row.cpu_pressure_percent,
+                row.memory_pressure_percent,
+            ]
+        };
+        assert_eq!(doing(NodeState::Down), [None; 4]);
+        for state in [NodeState::Up, NodeState::Suspect, NodeState::Draining] {
+            let said = [Some(2.5), Some(0.5), Some(12.5), Some(1.0)];
+            assert_eq!(doing(state), said, "{state:?}");
+        }
+    }
+
+    fn daemon(directory: &Path) -> Arc<Daemon> {
+        let identity = directory.join("identity");
+        let cluster = Cluster::open(identity, Vec::new(), "x86-64".into()).expect("opened");
+        let settings = Settings {
+            state: directory.to_path_buf(),
+            run: directory.to_path_buf(),
+            configured: Config::lab(),
+            libexec: directory.to_path_buf(),
+            root: true,
+            faults: Faults::default(),
+        };
+        Daemon::new(settings, cluster)
+    }
+
+    /// A journey that this supervisor carries. Its own process is another one, so that nothing else says that ours moves.
+    fn carried_by(supervisor: &Stat) -> Journey {
+        Journey::new(About {
+            journey: "j1".into(),
+            pid: std::process::id().cast_signed(),
+            start_time: 0,
+            command: "true".into(),
+            home: "n1".into(),
+            requested_by: 0,
+            begun_ms: 0,
+            run: None,
+            moves_before: 0,
+            guest_supervisor_pid: None,
+            notes: Notes {
+                supervisor: Some((supervisor.pid, supervisor.start_time)),
+                ..Notes::default()
+            },
+            end: None,
+        })
+    }
+
+    /// It was shown as traced by a debugger.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_process_that_its_supervisor_holds_is_moving() {
+        let directory = tempfile::tempdir().expect("directory");
+        let daemon = daemon(directory.path());
+        let mut program = Command::new("cat");
+        let mut program = program.stdin(Stdio::piped()).spawn().expect("started");
+        let pid = program.id().cast_signed();
+        let stat = processes::stat(pid).expect("alive");
+        let caller = Caller {
+            pid: 1,
+            uid: 0,
+            gid: 0,
+            admin: true,
+        };
+        let credentials = processes::credentials(pid).expect("alive");
+        let declaration = Declaration::by(&caller, &credentials);
+        let candidate = Candidate::new(&stat, RunOptions::default(), declaration);
+        let added = daemon.moves().candidates().add(candidate);
+        added.expect("room");
+        Running::seize(pid, Options::NONE).expect("traced");
+        let said = || {
+            let rows = own_rows(&daemon, false);
+            let row = rows.into_iter().find(|row| row.pid == pid).expect("listed");
+            let why = sentences_of(&daemon, &caller, &stat, None).join(" ");
+            (row.state, row.stay, why)
+        };
+        let (state, stay, why) = said();
+        assert_eq!(state, State::Home);
+        assert!(stay.is_some_and(|stay| stay.contains("traced by")));
+        assert!(why.contains("traced by"), "{why}");
+        let tracer = processes::stat(nix::unistd::gettid().as_raw()).expect("alive");
+        let journey = carried_by(&tracer);
+        let mut journeys = daemon.moves().journeys();
+        journeys.by_id.insert("j1".into(), journey);
+        drop(journeys);
+        let (state, stay, why) = said();
+        assert_eq!((state, stay), (State::Moving, None));
+        assert!(why.contains(stay::MOVES_NOW), "{why}");
+        assert!(!why.contains("traced by"), "{why}");
+        program.kill().expect("killed");
+        program.wait().expect("ended");
     }
 
     #[test]
