@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -114,6 +116,46 @@ static void differ(void)
     need(read(ends[0], &byte, 1) == 1, "read");
 }
 
+/* As systemd's MemoryDenyWriteExecute= was before kernels could do it. */
+static void make_nothing_executable(unsigned action)
+{
+    struct sock_filter code[] = {
+        NUMBER,
+        IS(SYS_mprotect, 3),
+        ARGUMENT(2),
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 0, 1),
+        ANSWER(action),
+        ANSWER(SECCOMP_RET_ALLOW),
+    };
+    INSTALL(code);
+}
+
+static void *wait_long(void *descriptor)
+{
+    struct epoll_event event;
+    epoll_wait(*(int *)descriptor, &event, 1, 600000);
+    return NULL;
+}
+
+/* Executable memory ends it, while a thread waits for some time: to let go of it takes calls in it. */
+static void map_nothing_executable(void)
+{
+    static int descriptor;
+    pthread_t thread;
+    descriptor = epoll_create1(0);
+    need(descriptor >= 0, "epoll_create1");
+    struct sock_filter code[] = {
+        NUMBER,
+        IS(SYS_mmap, 3),
+        ARGUMENT(2),
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 0, 1),
+        ANSWER(SECCOMP_RET_KILL_PROCESS),
+        ANSWER(SECCOMP_RET_ALLOW),
+    };
+    INSTALL(code);
+    need(pthread_create(&thread, NULL, wait_long, &descriptor) == 0, "a thread");
+}
+
 static void install(const char *which)
 {
     is_confined = !strcmp(which, "confined");
@@ -135,6 +177,14 @@ static void install(const char *which)
         differ();
     else if (!strcmp(which, "no-mremap"))
         answer(SYS_mremap, SECCOMP_RET_ERRNO | EPERM);
+    else if (!strcmp(which, "no-execution"))
+        make_nothing_executable(SECCOMP_RET_ERRNO | EPERM);
+    else if (!strcmp(which, "deadly"))
+        map_nothing_executable();
+    else if (!strcmp(which, "no-policy"))
+        answer(SYS_set_mempolicy, SECCOMP_RET_KILL_PROCESS);
+    else if (!strcmp(which, "no-barriers"))
+        answer(SYS_membarrier, SECCOMP_RET_KILL_PROCESS);
     else if (!strcmp(which, "no-restart"))
         answer(SYS_restart_syscall, SECCOMP_RET_KILL_PROCESS);
     else

@@ -506,7 +506,8 @@ impl Cluster {
         }
     }
 
-    /// Moves a process, which has to work. A thread that cannot be stopped just now is given time.
+    /// Moves a process, which has to work. A thread that cannot be stopped just now, and a host that takes long while
+    /// a program with filters stands still, are given time.
     ///
     /// # Errors
     /// When it is refused.
@@ -516,7 +517,9 @@ impl Cluster {
             let Moved::Refused(reason) = self.migrate(pid, target)? else {
                 return Ok(());
             };
-            if !reason.contains("cannot be stopped now") || Instant::now() > deadline {
+            let passing = ["cannot be stopped now", "was not ready within"];
+            let passes = passing.iter().any(|sentence| reason.contains(sentence));
+            if !passes || Instant::now() > deadline {
                 bail!("{pid} does not move to {target}: {reason}");
             }
         }

@@ -23,6 +23,22 @@ const STAYING: &[(&str, &str)] = &[
     ("differ", "Its threads have different seccomp filters"),
     ("no-mremap", "Its seccomp filter does not allow mremap"),
     (
+        "no-execution",
+        "Its seccomp filter does not allow mprotect to executable memory",
+    ),
+    (
+        "deadly",
+        "Its seccomp filter does not allow mmap of executable memory",
+    ),
+    (
+        "no-policy",
+        "Its seccomp filter does not allow set_mempolicy",
+    ),
+    (
+        "no-barriers",
+        "Its seccomp filter does not allow membarrier",
+    ),
+    (
         "no-restart",
         "Its seccomp filter does not allow restart_syscall",
     ),

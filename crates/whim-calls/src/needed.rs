@@ -39,13 +39,27 @@ const fn with(
     }
 }
 
+/// Where we go on without it: an error is no reason to stay, an end is.
+const fn asked(number: i64, name: &'static str) -> Needed {
+    Needed {
+        may_fail: true,
+        ..any(number, name)
+    }
+}
+
+const READ: u64 = 1;
 const READ_WRITE: u64 = 3;
 const READ_EXECUTE: u64 = 5;
+const ALL_RIGHTS: u64 = 7;
+const PR_GET_TSC: u64 = 25;
+const PR_SET_TSC: u64 = 26;
+const PR_GET_TIMERSLACK: u64 = 30;
+const PR_MCE_KILL_GET: u64 = 34;
 const PR_SET_MM: u64 = 35;
 const PR_GET_TID_ADDRESS: u64 = 40;
 /// CLONE_VM and what makes a thread: [`crate::NewThread`].
 const NEW_THREAD: u64 = crate::NewThread::FLAGS as u64;
-const MADV_DONTNEED: u64 = 4;
+const PR_SET_VMA: u64 = 0x5356_4d41;
 
 /// Of the resident loop and the deputy; then of the guest; some are of both.
 const NEEDED: &[Needed] = &[
@@ -58,10 +72,28 @@ const NEEDED: &[Needed] = &[
         (2, READ_EXECUTE),
         false,
     ),
+    with(libc::SYS_mmap, "mmap to read", (2, READ), false),
+    with(libc::SYS_mmap, "mmap without rights", (2, 0), false),
+    // At the return each mapping gets its rights again, and there is no way back by then: what may not be made
+    // executable any more (systemd's MemoryDenyWriteExecute= as a filter) may not leave.
     with(libc::SYS_mprotect, "mprotect", (2, READ_WRITE), false),
+    with(libc::SYS_mprotect, "mprotect to read", (2, READ), false),
+    with(libc::SYS_mprotect, "mprotect to no rights", (2, 0), false),
+    with(
+        libc::SYS_mprotect,
+        "mprotect to executable memory",
+        (2, READ_EXECUTE),
+        false,
+    ),
+    with(
+        libc::SYS_mprotect,
+        "mprotect to all rights",
+        (2, ALL_RIGHTS),
+        true,
+    ),
     any(libc::SYS_mremap, "mremap"),
     any(libc::SYS_munmap, "munmap"),
-    with(libc::SYS_madvise, "madvise", (2, MADV_DONTNEED), false),
+    any(libc::SYS_madvise, "madvise"),
     any(libc::SYS_memfd_create, "memfd_create"),
     any(libc::SYS_close, "close"),
     any(libc::SYS_fstat, "fstat"),
@@ -90,12 +122,28 @@ const NEEDED: &[Needed] = &[
     any(libc::SYS_exit, "exit"),
     any(libc::SYS_exit_group, "exit_group"),
     any(libc::SYS_brk, "brk"),
-    Needed {
-        number: libc::SYS_munlockall,
-        name: "munlockall",
-        args: ANY,
-        may_fail: true,
-    },
+    asked(libc::SYS_munlockall, "munlockall"),
+    asked(libc::SYS_mlockall, "mlockall"),
+    asked(libc::SYS_mlock2, "mlock2"),
+    asked(libc::SYS_mbind, "mbind"),
+    asked(libc::SYS_set_mempolicy, "set_mempolicy"),
+    asked(libc::SYS_get_mempolicy, "get_mempolicy"),
+    asked(libc::SYS_membarrier, "membarrier"),
+    with(libc::SYS_prctl, "prctl(PR_SET_TSC)", (0, PR_SET_TSC), true),
+    with(libc::SYS_prctl, "prctl(PR_GET_TSC)", (0, PR_GET_TSC), true),
+    with(
+        libc::SYS_prctl,
+        "prctl(PR_GET_TIMERSLACK)",
+        (0, PR_GET_TIMERSLACK),
+        true,
+    ),
+    with(
+        libc::SYS_prctl,
+        "prctl(PR_MCE_KILL_GET)",
+        (0, PR_MCE_KILL_GET),
+        true,
+    ),
+    with(libc::SYS_prctl, "prctl(PR_SET_VMA)", (0, PR_SET_VMA), true),
 ];
 
 /// The first call that we need and that these filters do not allow, by its name.
@@ -142,6 +190,15 @@ mod tests {
         assert_eq!(found(libc::SYS_mremap, ERRNO), Some("mremap"));
         assert_eq!(found(libc::SYS_munlockall, ERRNO), None);
         assert_eq!(found(libc::SYS_munlockall, KILL), Some("munlockall"));
+        // What we ask every process, and what its return asks of it.
+        for call in [
+            libc::SYS_membarrier,
+            libc::SYS_get_mempolicy,
+            libc::SYS_set_mempolicy,
+        ] {
+            assert_eq!(found(call, ERRNO), None);
+            assert!(found(call, KILL).is_some());
+        }
         assert_eq!(refused(&Filters::default()), None);
     }
 }

@@ -283,7 +283,7 @@ impl Arrival {
         else {
             return Err(ArrivalError::Turn("complete"));
         };
-        let filter = filter(&image, shared.uffd.is_user_mode_only());
+        let filter = filter(&image, shared.uffd.is_user_mode_only())?;
         let rebuilt = mapped.complete(&image, &filter)?;
         self.stage = Stage::Rebuilt {
             rebuilt,
@@ -341,7 +341,7 @@ fn note_own(shared: &Shared, mapping: &Mapping, at: u64, length: u64) {
 }
 
 /// The guest's system call filter, as the kernel reads it.
-fn filter(image: &ProcessImage, cautious: bool) -> Vec<u8> {
+fn filter(image: &ProcessImage, cautious: bool) -> Result<Vec<u8>, GuestError> {
     let never_write = image.mappings.iter();
     let never_write = never_write.filter(|mapping| mapping.flags.never_write);
     let never_write = never_write.map(|mapping| (mapping.start, mapping.end));
@@ -358,13 +358,13 @@ fn filter(image: &ProcessImage, cautious: bool) -> Vec<u8> {
     } else {
         whim_calls::guest_filter(&places)
     };
-    // What is as long as images may have it has room before ours.
-    let own = Filters::of(&image.filters).unwrap_or_default();
-    let program = own.before(&program).unwrap_or(program);
+    // What is as long as images may have it has room before ours. Without it nobody would judge local calls.
+    let own = Filters::of(&image.filters).map_err(|_| GuestError::Filters)?;
+    let program = own.before(&program).ok_or(GuestError::Filters)?;
     for one in program {
         bytes.extend_from_slice(&one.code.to_le_bytes());
         bytes.extend_from_slice(&[one.jt, one.jf]);
         bytes.extend_from_slice(&one.k.to_le_bytes());
     }
-    bytes
+    Ok(bytes)
 }

@@ -30,6 +30,10 @@ pub enum GuestError {
     },
     #[error("{what} failed: {errno}")]
     Os { what: &'static str, errno: Errno },
+    #[error(
+        "The program's seccomp filters are not those that travel: they are malformed, or too long"
+    )]
+    Filters,
     #[error("The guest has ended")]
     Ended,
 }

@@ -159,13 +159,14 @@ fn stop_filtered(pid: i32, holding: &mut Holding) -> Result<Frozen, OutwardError
         true => Err(FreezeError::Replaced(pid)),
         false => frozen.take_filters(),
     };
-    let error = match taken {
+    let reason = match taken {
         Ok(Ok(())) => return Ok(frozen),
-        Ok(Err(reason)) => OutwardError::Stay(reason.into()),
-        Err(error) => error.into(),
+        Ok(Err(reason)) => reason,
+        // Nothing is made in a program that is another one now, or whose filters still judge: it is let go as it is.
+        Err(error) => return Err(error.into()),
     };
     *holding = Holding::new(frozen.release()?);
-    Err(error)
+    Err(OutwardError::Stay(reason.into()))
 }
 
 /// Whether we have the right to trace processes that our user could not trace.

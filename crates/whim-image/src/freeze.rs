@@ -303,6 +303,10 @@ fn begin(
     };
     // On an error `frozen` is dropped, which lets the stopped threads go.
     let stopped = frozen.stop_all(limits, held);
+    if stopped.is_err() && limits.filters {
+        // Best effort: a thread that has ended has no call to begin anew.
+        let _ = frozen.begin_calls_anew();
+    }
     stopped.map_err(|error| frozen.groups.explain(error))?;
     Ok(frozen)
 }

@@ -1,8 +1,9 @@
 //! The seccomp filters of a frozen process: read, judged, and suspended for as long as nothing of the program
 //! runs.
 
-use crate::freeze::{self, FreezeError, Frozen};
-use crate::stay_filters::FilterReason;
+use crate::freeze::{self, FreezeError, Frozen, FrozenThread};
+use crate::freeze_observe::Status;
+use crate::stay_filters::{self, FilterReason};
 use whim_calls::judge::{self, Filters};
 use whim_calls::needed;
 use whim_sys::ptrace::{Options, Stopped, TraceError};
@@ -23,25 +24,32 @@ impl Frozen {
     /// # Errors
     /// It ended. Within: why it has to stay.
     pub fn take_filters(&mut self) -> Result<Result<(), FilterReason>, FreezeError> {
-        let taken = self.judge_filters()?;
-        match taken {
-            Ok(filters) => {
-                self.filters = filters;
-                self.suspend()?;
-                Ok(Ok(()))
-            }
-            Err(reason) => Ok(Err(reason)),
+        // Before anything else: to release a program that stays, too, calls may have to be made in it.
+        if let Err(error) = self.suspend() {
+            let _ = self.begin_calls_anew();
+            return Err(error);
         }
+        let taken = self.judge_filters()?;
+        Ok(taken.map(|filters| self.filters = filters))
     }
 
     fn judge_filters(&mut self) -> Result<Result<Vec<Vec<u64>>, FilterReason>, FreezeError> {
         let mut first: Option<Vec<Vec<u64>>> = None;
         let mut differ = false;
         for thread in &mut self.threads {
+            let mode = Status::read(self.pid, thread.tid).map_or(0, |status| status.seccomp);
             let own = match read(thread.stopped()?) {
-                Ok(own) => own,
                 Err(TraceError::Died) => return Err(TraceError::Died.into()),
-                Err(error) => return Ok(Err(FilterReason::Unreadable(error))),
+                _ if mode == stay_filters::STRICT => Err(FilterReason::Strict),
+                Ok(own) if own.is_empty() && mode != 0 => Err(FilterReason::Hidden),
+                read => read.map_err(FilterReason::Unreadable),
+            };
+            let own = match own {
+                Ok(own) => own,
+                Err(reason) => {
+                    self.begin_calls_anew()?;
+                    return Ok(Err(reason));
+                }
             };
             if !judge::allow_restart(&own) {
                 // The kernel's own restart_syscall would end the program.
@@ -64,6 +72,12 @@ impl Frozen {
             Some(call) => Err(FilterReason::Refuses(call)),
             None => Ok(raw),
         })
+    }
+
+    /// Has no thread go on by restart_syscall, which filters that are not known may refuse, or end it for.
+    pub(crate) fn begin_calls_anew(&mut self) -> Result<(), TraceError> {
+        let mut threads = self.threads.iter_mut();
+        threads.try_for_each(FrozenThread::restart_by_number)
     }
 
     fn suspend(&mut self) -> Result<(), FreezeError> {

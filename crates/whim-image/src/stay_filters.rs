@@ -6,7 +6,7 @@ use thiserror::Error;
 use whim_calls::judge::Unfit;
 
 /// `Seccomp` in /proc/PID/status: read, write, exit and sigreturn are all that is allowed.
-const STRICT: u32 = 1;
+pub(crate) const STRICT: u32 = 1;
 
 /// Why a program with filters stays, as a sentence for users.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub enum FilterReason {
     Refuses(&'static str),
     #[error("Its threads have different seccomp filters")]
     Differ,
+    #[error("Its seccomp filter cannot be read: the kernel shows none")]
+    Hidden,
     #[error("Its seccomp filter cannot be read: {0}")]
     Unreadable(whim_sys::ptrace::TraceError),
 }
