@@ -194,11 +194,17 @@ fn up_can_be_killed_at_any_moment() {
     }
     let name = wanted().name;
     let before = everything(&name);
-    let began = Instant::now();
-    assert!(start_up(&name).wait().unwrap().success());
-    let whole = began.elapsed();
-    Lab::down(&name).unwrap();
-    assert_nothing_left(&before, "after a whole up");
+    // The shortest of some, or most of the moments below would lie behind the end where another one was disturbed.
+    let a_whole_one = || {
+        let began = Instant::now();
+        assert!(start_up(&name).wait().unwrap().success());
+        let whole = began.elapsed();
+        Lab::down(&name).unwrap();
+        assert_nothing_left(&before, "after a whole up");
+        whole
+    };
+    let whole = [a_whole_one(), a_whole_one(), a_whole_one()];
+    let whole = whole.into_iter().min().unwrap();
 
     // Too early for most clocks: killed with nothing made but the lock.
     let labs = Path::new("/run/whim-lab");
