@@ -8,19 +8,20 @@ use crate::stay::StayReason;
 /// first of them is named, and the others are counted.
 #[must_use]
 pub fn sentences(reasons: &[StayReason]) -> Vec<String> {
-    let mut kinds: Vec<(Discriminant<StayReason>, &StayReason, Vec<&str>)> = Vec::new();
+    let mut kinds: Vec<(Discriminant<StayReason>, StayReason, Vec<String>)> = Vec::new();
     let mut told: Vec<StayReason> = Vec::new();
     for reason in reasons {
         let kind = discriminant(reason);
         let known = kinds.iter_mut().find(|(known, ..)| *known == kind);
-        match (name(reason), known) {
+        let name = name(&mut reason.clone()).map(|name| name.clone());
+        match (name, known) {
             (Some(name), Some((_, _, others))) => {
                 if !others.contains(&name) {
                     others.push(name);
                 }
             }
             (Some(name), None) => {
-                kinds.push((kind, reason, vec![name]));
+                kinds.push((kind, reason.clone(), vec![name]));
                 told.push(reason.clone());
             }
             (None, _) if told.contains(reason) => {}
@@ -29,7 +30,7 @@ pub fn sentences(reasons: &[StayReason]) -> Vec<String> {
     }
     let mut sentences = Vec::with_capacity(told.len());
     for reason in told {
-        let names = kinds.iter().find(|(_, first, _)| **first == reason);
+        let names = kinds.iter().find(|(_, first, _)| *first == reason);
         let count = names.map_or(0, |(_, _, names)| names.len());
         sentences.push(match count {
             0 | 1 => reason.to_string(),
@@ -40,7 +41,7 @@ pub fn sentences(reasons: &[StayReason]) -> Vec<String> {
 }
 
 /// What gives the reason, where several things can.
-fn name(reason: &StayReason) -> Option<&str> {
+fn name(reason: &mut StayReason) -> Option<&mut String> {
     use StayReason::{
         Device, HomeDescriptor, OwnProc, SharedFile, SharedUnheard, SharedWritable, Socket,
         SystemVMemory, UnknownDescriptor, UnknownMapping,
@@ -61,22 +62,8 @@ fn name(reason: &StayReason) -> Option<&str> {
 }
 
 fn counted(mut reason: StayReason, more: usize) -> StayReason {
-    use StayReason::{
-        Device, HomeDescriptor, OwnProc, SharedFile, SharedUnheard, SharedWritable, Socket,
-        SystemVMemory, UnknownDescriptor, UnknownMapping,
-    };
-    match &mut reason {
-        SystemVMemory(name)
-        | SharedWritable(name)
-        | SharedUnheard(name)
-        | SharedFile(name)
-        | OwnProc(name)
-        | HomeDescriptor(name)
-        | UnknownDescriptor(name)
-        | Device(name)
-        | Socket(name)
-        | UnknownMapping(name) => name.push_str(&format!(" and {more} more")),
-        _ => {}
+    if let Some(name) = name(&mut reason) {
+        name.push_str(&format!(" and {more} more"));
     }
     reason
 }
