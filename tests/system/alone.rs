@@ -10,6 +10,8 @@ use whim_system_tests::{Case, Cluster, Result, Talk, ensure};
 const SHORT: Duration = Duration::from_secs(30);
 /// What is said once the daemon has been waited for.
 const NOBODY: &str = "No daemon has answered for 0 s";
+/// The interpreter itself: what some put before it is a script, which comes home to start processes.
+const PYTHON: &str = "/usr/bin/python3";
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -60,7 +62,7 @@ fn runs_here(cluster: &Cluster) -> Result<()> {
     ensure!(output.stdout.is_empty(), "{output:?}");
     ensure!(said.contains("No daemon answers"), "{said}");
     // A daemon that comes back in time hears of the program as ever.
-    let words = ["--wait", "60", "run", "--", "python3", "-c", WAITS];
+    let words = ["--wait", "60", "run", "--", PYTHON, "-c", WAITS];
     let mut talk = Talk::start(cluster, &mut cluster.whim_command("n1", &words))?;
     cluster.lab(&["start", "--daemon", "n1"])?;
     let pid = talk.ready()?;
@@ -73,7 +75,7 @@ fn runs_here(cluster: &Cluster) -> Result<()> {
 fn waits(cluster: &Cluster) -> Result<()> {
     end_daemon(cluster)?;
     let waiting = |options: &[&str]| -> Result<Talk> {
-        let program = ["--", "python3", "-c", WAITS];
+        let program = ["--", PYTHON, "-c", WAITS];
         let all = [&["--wait", "0", "run"], options, &program].concat();
         let talk = Talk::start(cluster, &mut cluster.whim_command("n1", &all))?;
         let says = format!("without one {} would not hold", options.join(" "));

@@ -143,6 +143,7 @@ fn narrow(bytes: &[u8], at: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
     use std::process::{Command, Stdio};
     use whim_machine::processes;
 
@@ -165,7 +166,13 @@ mod tests {
         let probes = Arc::default();
         let start = |program: &std::path::Path| {
             let mut command = Command::new(program);
-            let child = command.stdin(Stdio::piped()).spawn().expect("started");
+            let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut child = command.spawn().expect("started");
+            // The kernel lets us go on before it has loaded all of the program: what answers is loaded.
+            let input = child.stdin.as_mut().expect("a pipe");
+            input.write_all(b"x").expect("written");
+            let output = child.stdout.as_mut().expect("a pipe");
+            output.read_exact(&mut [0]).expect("an answer");
             let stat = processes::stat(child.id().cast_signed()).expect("it lives");
             (child, stat)
         };
