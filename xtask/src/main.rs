@@ -10,6 +10,7 @@ mod dist;
 mod durations;
 mod full;
 mod fuzz;
+mod lanes;
 mod pictures;
 mod process;
 mod soundness;

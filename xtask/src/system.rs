@@ -8,6 +8,7 @@ use std::env;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -15,6 +16,7 @@ use serde_json::Value;
 
 use crate::checks::SYSTEM_TESTS;
 use crate::durations;
+use crate::lanes;
 use crate::process::{self, Ending};
 use crate::tally::Tally;
 use crate::workspace::{TOOLKIT, Workspace};
@@ -172,11 +174,31 @@ fn run_selected(workspace: &Workspace, selection: &Selection, tally: &mut Tally)
     let built = build(workspace, false)?;
     let selected = select(&built.cases, selection);
     println!("{} of {} system tests", selected.len(), built.cases.len());
-    for case in selected {
-        let begun = Instant::now();
-        if run_case(workspace, &built, case, &[], tally)? {
-            durations::note(workspace, &case.name, begun.elapsed())?;
+    let (company, single): (Vec<_>, Vec<_>) = selected
+        .into_iter()
+        .partition(|case| lanes::may_have_company(&case.name));
+    let (tally, ended) = (Mutex::new(tally), Mutex::new(Ok(())));
+    let one = |case: &Case| {
+        if let Err(error) = run_and_note(workspace, &built, case, &tally) {
+            *lanes::lock(&ended) = Err(error);
         }
+    };
+    lanes::each(company, one);
+    single.into_iter().for_each(one);
+    ended.into_inner().unwrap_or(Ok(()))
+}
+
+/// Runs one test, beside which others may run, and notes what it took.
+fn run_and_note(
+    workspace: &Workspace,
+    built: &Built,
+    case: &Case,
+    tally: &Mutex<&mut Tally>,
+) -> Result<()> {
+    let ran = execute(workspace, built, case, &[])?;
+    let mut tally = lanes::lock(tally);
+    if ran.report(case, &mut tally) {
+        durations::note(workspace, &case.name, ran.took)?;
     }
     Ok(())
 }
@@ -193,9 +215,6 @@ fn select<'a>(cases: &'a [Case], selection: &Selection) -> Vec<&'a Case> {
 
 /// Runs one test with its output in a log of its own; true when it passed.
 ///
-/// The test finds the programs through `WHIM_BIN_DIR` and things that the bootstrap fetched
-/// through `WHIM_TOOLCHAIN_DIR`.
-///
 /// # Errors
 /// When its log cannot be written or the test cannot be started.
 pub(crate) fn run_case(
@@ -205,6 +224,48 @@ pub(crate) fn run_case(
     variables: &[(&str, &Path)],
     tally: &mut Tally,
 ) -> Result<bool> {
+    Ok(execute(workspace, built, case, variables)?.report(case, tally))
+}
+
+/// How a test ended.
+struct Ran {
+    ending: Ending,
+    took: Duration,
+    log: PathBuf,
+}
+
+impl Ran {
+    /// Prints and counts it; true when it passed.
+    fn report(&self, case: &Case, tally: &mut Tally) -> bool {
+        let seconds = self.took.as_secs_f64();
+        let how = match self.ending {
+            Ending::Succeeded => {
+                println!("test {} ... ok ({seconds:.1} s)", case.name);
+                tally.pass(1);
+                return true;
+            }
+            Ending::TimedOut => "ran too long",
+            Ending::Failed => "failed",
+        };
+        println!("test {} ... FAILED ({seconds:.1} s, {how})", case.name);
+        show_end(&self.log);
+        tally.fail(format!(
+            "test {} {how} after {seconds:.1} s: {}",
+            case.name,
+            self.log.display()
+        ));
+        false
+    }
+}
+
+/// The test finds the programs through `WHIM_BIN_DIR` and things that the bootstrap fetched
+/// through `WHIM_TOOLCHAIN_DIR`.
+fn execute(
+    workspace: &Workspace,
+    built: &Built,
+    case: &Case,
+    variables: &[(&str, &Path)],
+) -> Result<Ran> {
     let log_path = workspace.output(&format!("logs/{}.log", case.name.replace("::", ".")))?;
     let log = File::create(&log_path)
         .with_context(|| format!("Could not write {}", log_path.display()))?;
@@ -217,25 +278,11 @@ pub(crate) fn run_case(
         .envs(variables.iter().copied());
     let started = Instant::now();
     let ending = process::with_limit(command, &log, limit(&case.name)?)?;
-    let seconds = started.elapsed().as_secs_f64();
-    if ending == Ending::Succeeded {
-        println!("test {} ... ok ({seconds:.1} s)", case.name);
-        tally.pass(1);
-        return Ok(true);
-    }
-    let how = if ending == Ending::TimedOut {
-        "ran too long"
-    } else {
-        "failed"
-    };
-    println!("test {} ... FAILED ({seconds:.1} s, {how})", case.name);
-    show_end(&log_path);
-    tally.fail(format!(
-        "test {} {how} after {seconds:.1} s: {}",
-        case.name,
-        log_path.display()
-    ));
-    Ok(false)
+    Ok(Ran {
+        ending,
+        took: started.elapsed(),
+        log: log_path,
+    })
 }
 
 /// The time limit of a test; `WHIM_TEST_LIMIT` (seconds) replaces it on slow machines.
