@@ -1,7 +1,7 @@
 /* A program with seccomp filters of its own, which tells what they answer.
  *
  * The first word says which; with a second word there is a second process. It prints `ready PID`. Each line that it then reads has it make the calls that its
- * filters concern, and print one line of results.
+ * filters concern, and print one line of results. `become PROGRAM` has it execute that, with the word `waits`.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -156,12 +156,24 @@ static void map_nothing_executable(void)
     need(pthread_create(&thread, NULL, wait_long, &descriptor) == 0, "a thread");
 }
 
+/* A thread waits for some time, under whatever filters there are. */
+static void begin_wait(void)
+{
+    static int descriptor;
+    pthread_t thread;
+    descriptor = epoll_create1(0);
+    need(descriptor >= 0, "epoll_create1");
+    need(pthread_create(&thread, NULL, wait_long, &descriptor) == 0, "a thread");
+}
+
 static void install(const char *which)
 {
     is_confined = !strcmp(which, "confined");
     if (!strcmp(which, "none"))
         return;
-    if (is_confined)
+    if (!strcmp(which, "waits"))
+        begin_wait();
+    else if (is_confined)
         confine();
     else if (!strcmp(which, "log"))
         answer(SYS_getpriority, SECCOMP_RET_LOG);
@@ -249,18 +261,21 @@ static void end_second(pid_t second)
 
 int main(int count, char **words)
 {
-    char line[64];
+    char line[4096];
     need(count > 1, "a word");
     setvbuf(stdout, NULL, _IOLBF, 0);
     install(words[1]);
     pid_t second = count > 2 ? begin_second() : 0;
     printf("ready %d\n", getpid());
     while (fgets(line, sizeof line, stdin)) {
-        if (!strcmp(line, "killed at home\n"))
+        line[strcspn(line, "\n")] = 0;
+        if (!strncmp(line, "become ", 7))
+            need(execl(line + 7, line + 7, "waits", NULL) == 0, "execl");
+        else if (!strcmp(line, "killed at home"))
             syscall(SYS_getpriority, 0, 0);
-        else if (!strcmp(line, "killed here\n"))
+        else if (!strcmp(line, "killed here"))
             syscall(SYS_gettid);
-        else if (!strcmp(line, "end\n"))
+        else if (!strcmp(line, "end"))
             break;
         tell();
     }

@@ -1,11 +1,17 @@
 //! Programs with seccomp filters of their own: they move like others, and their filters answer wherever they are.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::ExitStatus;
+use std::time::Duration;
 
-use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, guest};
+use whim_system_tests::plans::{Plans, stopped};
+use whim_system_tests::process::eventually;
+use whim_system_tests::{Case, Cluster, Context, Result, Talk, anyhow, ensure, guest};
 
 /// The user that owns nothing.
 const NOBODY: &str = "nobody";
+const STOPS_WITHIN: Duration = Duration::from_secs(30);
 
 /// Filters that stay, and what is said of them.
 const STAYING: &[(&str, &str)] = &[
@@ -50,6 +56,9 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("filters::that_stay_say_why", 2, staying),
         Case::in_lab("filters::end_a_program_that_is_away", 2, ending),
         Case::in_lab("filters::full::many_moves", 3, many),
+        Case::new("filters::full::of_another_program_by_then", |_| {
+            Plans::with_lab(2, becoming)
+        }),
     ]
 }
 
@@ -128,6 +137,60 @@ fn ending(cluster: &Cluster) -> Result<()> {
         let found = ended(cluster, how, true)?;
         ensure!(!expected.success(), "{how}: the filter does nothing");
         ensure!(found == expected, "{how}: {found}, unmoved {expected}");
+    }
+    Ok(())
+}
+
+/// What it has mapped.
+fn maps(cluster: &Cluster, pid: i32) -> Result<String> {
+    cluster.run("n1", &["cat", &format!("/proc/{pid}/maps")])
+}
+
+/// The program executes another one while home's supervisor stands at this point; how its move is refused, and
+/// what it has mapped before and after that.
+fn become_at(
+    cluster: &Cluster,
+    plans: &Plans,
+    (point, program): (&str, &str),
+) -> Result<(String, [String; 2])> {
+    let mut talk = start(cluster, "confined", true)?;
+    let pid = talk.ready()?;
+    plans.stop("home", point)?;
+    let number = pid.to_string();
+    let (said, before) = std::thread::scope(|scope| {
+        let moving = scope.spawn(|| cluster.refused("n1", &["migrate", &number, "n2"]));
+        let supervisor = eventually(STOPS_WITHIN, "home's supervisor stops", || {
+            stopped(cluster, "whim-home")
+        })?;
+        talk.say(&format!("become {program}"))?;
+        ensure!(talk.ready()? == pid, "It is another process");
+        let before = maps(cluster, pid)?;
+        cluster.run("n1", &["kill", "-CONT", &supervisor])?;
+        let said = moving.join().map_err(|_| anyhow!("a panic"))??;
+        Ok((said, before))
+    })?;
+    let after = maps(cluster, pid)?;
+    answers(&mut talk)?;
+    Ok((said, [before, after]))
+}
+
+/// What a program has become by the time that it is stopped may not be its user's to trace: nothing is made in it.
+/// A thread of it waits for some time, so that to let it go unnoticed would take memory in it.
+fn becoming(cluster: &Cluster, plans: &Plans) -> Result<()> {
+    let plain = guest::c("filters")?;
+    let hidden = cluster.directory().join("hidden");
+    fs::copy(&plain, &hidden)?;
+    fs::set_permissions(&hidden, fs::Permissions::from_mode(0o711))?;
+    let (plain, hidden) = (plain.display().to_string(), hidden.display().to_string());
+    let untraceable = "does not let itself be traced";
+    for (point, program, sentence) in [
+        ("subject-checked", &hidden, untraceable),
+        ("files-opened", &hidden, untraceable),
+        ("files-opened", &plain, "began to execute another program"),
+    ] {
+        let (said, [before, after]) = become_at(cluster, plans, (point, program))?;
+        ensure!(said.contains(sentence), "{point}: {said}");
+        ensure!(before == after, "{point}: it had\n{before}and has\n{after}");
     }
     Ok(())
 }

@@ -19,6 +19,7 @@ mod locks;
 mod masks;
 mod moving;
 pub mod numbers;
+mod ours;
 mod outward;
 mod progress;
 mod queues;

@@ -234,20 +234,13 @@ impl Outward<'_> {
         crash::point("before-freeze");
         self.phase(Phase::Freeze);
         let (threads, of) = (taken.threads, (self.pid, taken.freezers));
-        let mut frozen =
-            connections.meanwhile(pieces, || Seized::freeze(threads, of, self.holding))?;
-        let frozen_at = frozen.began();
-        // On an error the process is let go as it is, because nothing may be made in a process that is not
-        // ours.
-        self.subject.check()?;
+        let by = (self.subject, &mut *self.holding);
+        let mut ours = connections.meanwhile(pieces, || Seized::freeze(threads, of, by))?;
+        let frozen_at = ours.began();
         crash::point("identity-checked");
-        match self.carry(
-            &mut frozen,
-            connections,
-            (&mut taken.files, reserved, pieces),
-        ) {
+        match self.carry(&mut ours, connections, (&mut taken.files, reserved, pieces)) {
             Ok(carried) => Ok(Departed {
-                frozen,
+                frozen: ours.depart(),
                 files: taken.files,
                 room: self.room.take(),
                 reserve: taken.reserve,
@@ -260,7 +253,7 @@ impl Outward<'_> {
             }),
             Err(error) => {
                 crash::point("before-release");
-                *self.holding = Holding::new(frozen.release()?);
+                ours.let_go(self.holding)?;
                 Err(error)
             }
         }
@@ -304,7 +297,8 @@ impl Outward<'_> {
         if let Some(group) = freezer::frozen_group_of(self.pid) {
             return Err(OutwardError::Stay(StayReason::Frozen(group)));
         }
-        let mut taken = crate::seize::seize(self.pid, self.holding)?;
+        crash::point("subject-checked");
+        let mut taken = crate::seize::seize(self.pid, self.subject, self.holding)?;
         match self.admit(&mut taken, connect) {
             Ok(connections) => Ok((taken, connections)),
             Err(error) => {

@@ -9,8 +9,10 @@
 
 use crate::connections::{ConnectionError, Connections};
 use crate::holding::Holding;
+use crate::ours::Ours;
 use crate::outward::OutwardError;
 use crate::room::{Reserve, RoomError};
+use crate::subject::Subject;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
@@ -20,12 +22,13 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use whim_image::freeze::{FreezeError, FreezeLimits, Frozen, freeze_again};
+use whim_image::freeze::{FreezeError, FreezeLimits, freeze_again};
 use whim_image::freeze_attend::Attended;
 use whim_image::freeze_filters::are_filtered;
 use whim_image::stay::SharedFile;
 use whim_image::stay_filters::FilterReason;
 use whim_journey::message::ToHome;
+use whim_sys::crash;
 use whim_sys::credentials::{self, Capability, CredentialError};
 use whim_sys::freezer::Freezers;
 use whim_sys::opened;
@@ -66,18 +69,17 @@ pub(crate) enum Threads {
     Held,
     /// They are stopped already, because their filters could be read and suspended with a right that is gone by
     /// then.
-    Stopped(Box<Frozen>),
+    Stopped(Box<Ours>),
 }
 
 impl Threads {
     /// Lets a stopped process go on, so that it does not notice.
     pub(crate) fn let_go(self, holding: &mut Holding) {
-        let Self::Stopped(frozen) = self else {
+        let Self::Stopped(ours) = self else {
             return;
         };
-        match frozen.release() {
-            Ok(held) => *holding = Holding::new(held),
-            Err(error) => tracing::warn!(%error, "the process was let go, and may notice"),
+        if let Err(error) = ours.let_go(holding) {
+            tracing::warn!(%error, "the process was let go, and may notice");
         }
     }
 }
@@ -95,16 +97,21 @@ pub(crate) struct Seized {
 /// Takes hold of a process that runs on. On return this thread has no capability any more.
 ///
 /// # Errors
-/// It may not be traced, or maps a file that cannot be watched.
-pub(crate) fn seize(pid: i32, holding: &mut Holding) -> Result<Seized, OutwardError> {
+/// It may not be traced, is not the subject any more, or maps a file that cannot be watched.
+pub(crate) fn seize(
+    pid: i32,
+    subject: &Subject,
+    holding: &mut Holding,
+) -> Result<Seized, OutwardError> {
     let again = !holding.is_empty();
     opened::keep(pid).map_err(|source| closed(pid, source))?;
+    crash::point("files-opened");
     let files = watch_files(pid)?;
     let limits = FreezeLimits::default();
     // A supervisor that has no such right to lose seizes as late as it can. A tracer without that right keeps
     // a setuid program that is executed meanwhile from getting its rights.
     let threads = if are_filtered(pid) {
-        Threads::Stopped(Box::new(stop_filtered(pid, holding)?))
+        Threads::Stopped(Box::new(stop_filtered(pid, subject, holding)?))
     } else if again || !may_trace_all() {
         Threads::Held
     } else {
@@ -142,7 +149,7 @@ fn settle(pid: i32, again: bool) -> Result<(Freezers, Reserve), OutwardError> {
 
 /// Stops a process with seccomp filters, reads and judges them, and suspends them while nothing of it runs. It
 /// stands still from here on, because only CAP_SYS_ADMIN allows that, which goes before a host is heard.
-fn stop_filtered(pid: i32, holding: &mut Holding) -> Result<Frozen, OutwardError> {
+fn stop_filtered(pid: i32, subject: &Subject, holding: &mut Holding) -> Result<Ours, OutwardError> {
     if credentials::effective_capabilities() & (1 << Capability::SYS_ADMIN.0) == 0 {
         return Err(match holding.is_empty() {
             true => OutwardError::Stay(FilterReason::OfRoot.into()),
@@ -154,18 +161,15 @@ fn stop_filtered(pid: i32, holding: &mut Holding) -> Result<Frozen, OutwardError
         filters: true,
         ..FreezeLimits::default()
     };
-    let mut frozen = freeze_again(pid, &limits, holding.take(), Freezers::of(pid))?;
-    let taken = match opened::is_outdated(pid) {
-        true => Err(FreezeError::Replaced(pid)),
-        false => frozen.take_filters(),
-    };
-    let reason = match taken {
-        Ok(Ok(())) => return Ok(frozen),
+    let frozen = freeze_again(pid, &limits, holding.take(), Freezers::of(pid))?;
+    let mut ours = Ours::known(frozen, subject)?;
+    let reason = match ours.take_filters() {
+        Ok(Ok(())) => return Ok(ours),
         Ok(Err(reason)) => reason,
-        // Nothing is made in a program that is another one now, or whose filters still judge: it is let go as it is.
+        // Nothing is made in a program whose filters still judge: it is dropped as it is.
         Err(error) => return Err(error.into()),
     };
-    *holding = Holding::new(frozen.release()?);
+    ours.let_go(holding)?;
     Err(OutwardError::Stay(reason.into()))
 }
 
@@ -296,24 +300,18 @@ impl Seized {
     /// Stops all threads.
     ///
     /// # Errors
-    /// [`FreezeError`]
+    /// [`FreezeError`]; or it is not the subject any more.
     pub(crate) fn freeze(
         threads: Threads,
         (pid, freezers): (i32, Freezers),
-        holding: &mut Holding,
-    ) -> Result<Frozen, FreezeError> {
+        (subject, holding): (&Subject, &mut Holding),
+    ) -> Result<Ours, OutwardError> {
         let limits = FreezeLimits::default();
-        match threads {
-            Threads::Attended(attended) => attended.freeze(&limits, freezers),
-            Threads::Stopped(frozen) => Ok(*frozen),
-            Threads::Held => {
-                let frozen = freeze_again(pid, &limits, holding.take(), freezers)?;
-                // No exec is reported to us here. On an error the process is let go as it is.
-                if opened::is_outdated(pid) {
-                    return Err(FreezeError::Replaced(pid));
-                }
-                Ok(frozen)
-            }
-        }
+        let frozen = match threads {
+            Threads::Stopped(ours) => return Ok(*ours),
+            Threads::Attended(attended) => attended.freeze(&limits, freezers)?,
+            Threads::Held => freeze_again(pid, &limits, holding.take(), freezers)?,
+        };
+        Ours::known(frozen, subject)
     }
 }
