@@ -1,6 +1,6 @@
 /* A program that notices how long it stood still, and keeps home busy with what home does at once.
  *
- * freezes [THREADS]: prints `ready PID`; then, for each line of its input:
+ * freezes [THREADS [filtered]]: takes a filter that refuses userfaultfd, if so told; prints `ready PID`; then, for each line of its input:
  *   gap   the longest time, in milliseconds, in which a thread that computes did not get on
  *   busy  how many rounds the THREADS have made, each of which maps a file, sets what is done about
  *         a signal, writes, and now and then makes a thread
@@ -8,15 +8,21 @@
  * A round whose outcome is wrong prints `fault` and ends it with status 5.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -88,9 +94,24 @@ static void *keep_busy(void *argument)
     return argument;
 }
 
+static void take_filter(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_userfaultfd, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof code / sizeof *code, code};
+    check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "no_new_privs");
+    check(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0, "seccomp");
+}
+
 int main(int count, char **words)
 {
     pthread_t thread;
+    if (count > 2)
+        take_filter();
     pthread_create(&thread, NULL, compute, NULL);
     for (long busy = count > 1 ? atol(words[1]) : 0; busy > 0; busy--)
         pthread_create(&thread, NULL, keep_busy, (void *)busy);

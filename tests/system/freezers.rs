@@ -26,6 +26,10 @@ const SHORT: Duration = Duration::from_millis(1500);
 const AT_ONCE: Duration = Duration::from_millis(1500);
 /// How long a freeze that nobody waits for may keep a move from ending.
 const ENDS_WITHIN: Duration = Duration::from_secs(8);
+/// The guest's words: one thread that keeps home busy.
+const BUSY: &[&str] = &["1"];
+/// The same with a seccomp filter, which refuses what is made of the program for its deputy.
+const FILTERED: &[&str] = &["1", "filtered"];
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -34,13 +38,13 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("freezers::busy_with_home", |_| busy(1)),
         Case::new("freezers::before_the_commit", |_| {
             Plans::with_lab(2, |cluster, plans| {
-                before_the_commit(cluster, plans, &["identity-checked", "out-commit"])
+                before_the_commit(cluster, plans, BUSY, &["identity-checked", "out-commit"])
             })
         }),
         Case::new("freezers::on_the_way_home", |_| {
             let phases = ["homeward-transfer"];
             Plans::with_lab(2, |cluster, plans| {
-                later(cluster, plans, &[Version::Two], &phases)
+                later(cluster, plans, (BUSY, &[Version::Two]), &phases)
             })
         }),
         Case::new("freezers::full::before_the_commit", |_| {
@@ -52,13 +56,19 @@ pub(crate) fn cases() -> Vec<Case> {
                 "out-rebuild",
             ];
             Plans::with_lab(2, |cluster, plans| {
-                before_the_commit(cluster, plans, &phases)
+                before_the_commit(cluster, plans, BUSY, &phases)
             })
         }),
         Case::new("freezers::full::after_the_commit", |_| {
             let phases = ["out-convert", "homeward-transfer", "homeward-rebuild"];
             Plans::with_lab(2, |cluster, plans| {
-                later(cluster, plans, &VERSIONS, &phases)
+                later(cluster, plans, (BUSY, &VERSIONS), &phases)
+            })
+        }),
+        Case::new("freezers::full::with_a_filter", |_| {
+            Plans::with_lab(2, |cluster, plans| {
+                before_the_commit(cluster, plans, FILTERED, &["out-rebuild"])?;
+                later(cluster, plans, (FILTERED, &VERSIONS), &["out-convert"])
             })
         }),
         Case::new("freezers::full::busy_with_home", |_| busy(10)),
@@ -315,9 +325,14 @@ fn frozen_midway(
 
 /// The group freezes when the move has begun and has not been committed: it is refused, while the group is
 /// still frozen, and the program goes on as if nothing had been.
-fn before_the_commit(cluster: &Cluster, plans: &Plans, phases: &[&str]) -> Result<()> {
+fn before_the_commit(
+    cluster: &Cluster,
+    plans: &Plans,
+    words: &[&str],
+    phases: &[&str],
+) -> Result<()> {
     let program = guest::c("freezes")?.display().to_string();
-    let (mut talk, pid) = Talk::run(cluster, &[], &[program.as_str(), "1"])?;
+    let (mut talk, pid) = Talk::run(cluster, &[], &[&[program.as_str()], words].concat())?;
     for version in VERSIONS {
         let Some(group) = Group::make(cluster, version)? else {
             continue;
@@ -342,9 +357,14 @@ fn before_the_commit(cluster: &Cluster, plans: &Plans, phases: &[&str]) -> Resul
 
 /// The group freezes when there is no way back, for longer than a host waits for a home that says nothing:
 /// the move ends when the group is thawed.
-fn later(cluster: &Cluster, plans: &Plans, versions: &[Version], phases: &[&str]) -> Result<()> {
+fn later(
+    cluster: &Cluster,
+    plans: &Plans,
+    (words, versions): (&[&str], &[Version]),
+    phases: &[&str],
+) -> Result<()> {
     let program = guest::c("freezes")?.display().to_string();
-    let (mut talk, pid) = Talk::run(cluster, &[], &[program.as_str(), "1"])?;
+    let (mut talk, pid) = Talk::run(cluster, &[], &[&[program.as_str()], words].concat())?;
     for version in versions {
         let Some(group) = Group::make(cluster, *version)? else {
             continue;

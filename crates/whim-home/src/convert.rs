@@ -5,6 +5,8 @@
 //! attic before the window covers everything, because the window's `mmap` is also what frees the
 //! anonymous memory.
 
+pub(crate) mod early;
+
 use crate::attic::Attic;
 use crate::deputy::{Deputy, DeputyError, SPARE_THREADS};
 use crate::numbers::OwnTid;
@@ -119,17 +121,20 @@ impl Original {
 }
 
 /// Turns the frozen original into a serving deputy. If its control group is frozen meanwhile, that is waited
-/// for.
+/// for. `early` is [`early_uffd`]'s.
 ///
 /// # Errors
 /// Any refusal of the kernel. The guest runs already: the caller ends both.
-pub fn convert(mut frozen: Frozen, original: &Original) -> Result<Server, ConvertError> {
+pub fn convert(
+    mut frozen: Frozen,
+    early: Option<Uffd>,
+    original: &Original,
+) -> Result<Server, ConvertError> {
     // What follows is not undone if we die. The guest runs already, so the original must not go on
     // then.
     let pid = frozen.pid();
-    let early = early_uffd(&mut frozen)?;
     frozen.set_exit_kill(true)?;
-    frozen.outlast_frozen_groups();
+    frozen.outlast_frozen_groups(true);
     let leader = original.leader;
     let count = frozen.threads().len();
     let places = count + SPARE_THREADS;
@@ -156,7 +161,7 @@ pub fn convert(mut frozen: Frozen, original: &Original) -> Result<Server, Conver
     let arguments = read_arguments(pid, original.arguments);
     let uffd = match early {
         Some(uffd) => uffd,
-        None => open_uffd(&mut deputy, slot, pid)?,
+        None => make_uffd(&mut deputy, slot, pid)?,
     };
     let attic_start = code + length.next_multiple_of(1 << 21) + (1 << 21);
     let mut attic = Attic::new(Range {
@@ -310,41 +315,30 @@ fn read_arguments(pid: i32, range: Range) -> Vec<u8> {
     }
 }
 
-/// The userfaultfd of a process whose filters are suspended, and would refuse to make it later: Docker's own
-/// filter does. It comes before what is not undone if we die, because that ends the suspension.
-fn early_uffd(frozen: &mut Frozen) -> Result<Option<Uffd>, ConvertError> {
-    if !frozen.has_suspended_filters() {
-        return Ok(None);
-    }
-    let pid = frozen.pid();
-    make_uffd(pid, |call| Ok(frozen.run(pid, &[call])?[0])).map(Some)
-}
-
-fn open_uffd(deputy: &mut Deputy, slot: usize, pid: i32) -> Result<Uffd, ConvertError> {
-    make_uffd(pid, |call| Ok(deputy.run(slot, &[call])?[0]))
-}
-
-/// Has the process make a userfaultfd, by calls that `run` makes in it, and takes it from there.
-fn make_uffd(
-    pid: i32,
-    mut run: impl FnMut(Syscall) -> Result<i64, ConvertError>,
-) -> Result<Uffd, ConvertError> {
-    const USER_MODE_ONLY: i32 = 1;
-    // Trap: home-waits-with-a-lock-held
-    let flags = flag(libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY);
-    let fd = run(Syscall::new(libc::SYS_userfaultfd, &[flags]))?;
+/// Has the deputy make a userfaultfd, and takes it.
+fn make_uffd(deputy: &mut Deputy, slot: usize, pid: i32) -> Result<Uffd, ConvertError> {
+    let fd = deputy.run(slot, &[userfaultfd()])?[0];
     let fd = check("userfaultfd", fd)?;
     let in_process = i32::try_from(fd).unwrap_or(-1);
     let taken = Pidfd::open(pid).and_then(|process| process.take(in_process));
-    run(Syscall::new(libc::SYS_close, &[fd.cast_unsigned()]))?;
-    let taken = taken.map_err(|errno| ConvertError::Call {
-        what: "userfaultfd taking",
-        errno,
-    })?;
-    Uffd::initialize(taken, 0, true).map_err(|errno| ConvertError::Call {
-        what: "userfaultfd handshake",
-        errno,
-    })
+    let close = Syscall::new(libc::SYS_close, &[fd.cast_unsigned()]);
+    deputy.run(slot, &[close])?;
+    initialize(taken.map_err(call("userfaultfd taking"))?)
+}
+
+fn userfaultfd() -> Syscall {
+    const USER_MODE_ONLY: i32 = 1;
+    // Trap: home-waits-with-a-lock-held
+    let flags = flag(libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY);
+    Syscall::new(libc::SYS_userfaultfd, &[flags])
+}
+
+fn initialize(taken: OwnedFd) -> Result<Uffd, ConvertError> {
+    Uffd::initialize(taken, 0, true).map_err(call("userfaultfd handshake"))
+}
+
+fn call(what: &'static str) -> impl Fn(Errno) -> ConvertError {
+    move |errno| ConvertError::Call { what, errno }
 }
 
 fn fill_attic(

@@ -5,6 +5,8 @@
 //! nothing, the original is neither converted nor released, and at the end of the lease it resumes.
 
 use crate::connections::{ConnectionError, Connections, clocks};
+use crate::convert::ConvertError;
+use crate::convert::early::early_uffd;
 use crate::holding::Holding;
 use crate::journal::Journal;
 use crate::numbers::Ids;
@@ -31,6 +33,7 @@ use whim_journey::message::{
     self, Allowance, ToGuest, ToHome, WireDirection, WireRegion, WireReturned,
 };
 use whim_model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
+use whim_sys::uffd::Uffd;
 use whim_sys::watched::{WatchError, WatchedFiles};
 use whim_sys::{crash, freezer, pagemap, process_vm, pulse};
 
@@ -52,6 +55,8 @@ pub(crate) enum OutwardError {
     Freeze(#[from] FreezeError),
     #[error("The state of the process could not be read: {0}")]
     Capture(#[from] CaptureError),
+    #[error("The process could not be prepared to stay as a deputy: {0}")]
+    Deputy(#[from] ConvertError),
     #[error(transparent)]
     Taking(#[from] SeizeError),
     #[error("{0}")]
@@ -104,6 +109,8 @@ pub struct Continuation {
 #[derive(Debug)]
 pub(crate) struct Departed {
     pub frozen: Frozen,
+    /// The deputy's, if it could not be made later.
+    pub uffd: Option<Uffd>,
     /// The files that the process maps shared and read-only; they are watched as long as it is away.
     pub files: WatchedFiles,
     /// Kept until the conversion is done.
@@ -120,6 +127,7 @@ pub(crate) struct Departed {
 
 /// What has gone to the guest.
 struct Carried {
+    uffd: Option<Uffd>,
     image: ProcessImage,
     locks_future: bool,
     continuations: Vec<Continuation>,
@@ -241,6 +249,7 @@ impl Outward<'_> {
         match self.carry(&mut ours, connections, (&mut taken.files, reserved, pieces)) {
             Ok(carried) => Ok(Departed {
                 frozen: ours.depart(),
+                uffd: carried.uffd,
                 files: taken.files,
                 room: self.room.take(),
                 reserve: taken.reserve,
@@ -366,11 +375,14 @@ impl Outward<'_> {
         crash::point("pages-sent");
         connections.send(&ToGuest::Complete { clocks: clocks() }, STALL_MAX)?;
         self.phase(Phase::Rebuild);
+        // While the host builds: the process stands still for no longer.
+        let uffd = connections.meanwhile(pieces, || early_uffd(frozen))?;
         self.hear(connections, Action::Journal, |said| {
             (*said == ToHome::Ready { bytes }).then_some(MoveEvent::Ready)
         })?;
         self.commit(frozen, connections)?;
         Ok(Carried {
+            uffd,
             image,
             locks_future,
             continuations,

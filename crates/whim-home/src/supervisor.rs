@@ -244,7 +244,10 @@ fn stays_home(
 
 /// A process in a frozen group stays for that, whatever it was in which that showed.
 fn of_its_group(pid: i32, error: OutwardError) -> OutwardError {
-    let shows_it = matches!(error, OutwardError::Freeze(_) | OutwardError::Capture(_));
+    let shows_it = matches!(
+        error,
+        OutwardError::Freeze(_) | OutwardError::Capture(_) | OutwardError::Deputy(_)
+    );
     match freezer::frozen_group_of(pid) {
         Some(group) if shows_it => OutwardError::Stay(StayReason::Frozen(group)),
         _ => error,
@@ -323,11 +326,11 @@ fn settle(
     connections.queue(&whim_journey::message::ToGuest::Acknowledged, &[])?;
     connections.calls.flush()?;
     reserve.for_conversion();
-    let (frozen, room) = (departed.frozen, departed.room);
+    let (frozen, uffd, room) = (departed.frozen, departed.uffd, departed.room);
     let continuations = departed.continuations;
     // However little there is to be done: a frozen control group may keep us from it.
     let server = connections.meanwhile(usize::MAX, || -> Result<Server> {
-        let mut server = convert(frozen, &original)?;
+        let mut server = convert(frozen, uffd, &original)?;
         if let Some(room) = room {
             room.converted();
         }

@@ -108,9 +108,10 @@ pub(crate) enum Awaited {
 }
 
 impl Frozen {
-    /// From now on, what is begun in the process is carried through: a frozen group is waited for.
-    pub fn outlast_frozen_groups(&mut self) {
-        self.groups.outlasts = true;
+    /// Sets whether what is begun in the process from now on is carried through: a frozen group is waited for
+    /// (`true`), or ends the attempt (`false`, with which a freeze begins).
+    pub fn outlast_frozen_groups(&mut self, on: bool) {
+        self.groups.outlasts = on;
     }
 
     /// [`FreezeError::GroupFrozen`] if the process's group is frozen now: nothing could be done in it.
