@@ -78,9 +78,7 @@ impl Yard {
     /// # Errors
     /// Without root, or when the archive cannot be reached.
     pub fn open() -> Result<Self> {
-        let made = place::room()?.with_file_name("containers");
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/containers");
-        succeed(Command::new(script).arg(&made), MAKE_LIMIT)?;
+        let made = made()?;
         let name = format!("whim-yard-{}", std::process::id());
         let yard = Self {
             base: made.join("base"),
@@ -122,14 +120,7 @@ impl Yard {
     /// When it does not start, with what it says on its console.
     pub fn start(&self, name: &str, number: u8) -> Result<Container> {
         let root = self.directory.join(name);
-        let mut copy = Command::new("cp");
-        copy.args(["-a", "--reflink=auto"])
-            .arg(&self.base)
-            .arg(&root);
-        succeed(&mut copy, PATIENCE)?;
-        // One that boots for the first time asks who it is.
-        fs::write(root.join("etc/machine-id"), format!("{number:032x}\n"))?;
-        fs::write(root.join("etc/hostname"), format!("{name}\n"))?;
+        copy_root(&self.base, &root, (name, number))?;
         let network = format!(
             "[Match]\nName=host0\n[Network]\nAddress={NETWORK}{number}/24\nLinkLocalAddressing=no\n"
         );
@@ -146,6 +137,31 @@ impl Yard {
         container.switch_on()?;
         Ok(container)
     }
+}
+
+/// Where what containers start from is; it is made if it is not there yet.
+fn made() -> Result<PathBuf> {
+    let made = place::room()?.with_file_name("containers");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/containers");
+    succeed(Command::new(script).arg(&made), MAKE_LIMIT)?;
+    Ok(made)
+}
+
+/// Makes a file system of this name and number that can boot, for a test that starts it by itself.
+///
+/// # Errors
+/// Without root, or when the archive cannot be reached.
+pub fn copy_of_base(root: &Path, identity: (&str, u8)) -> Result<()> {
+    copy_root(&made()?.join("base"), root, identity)
+}
+
+fn copy_root(base: &Path, root: &Path, (name, number): (&str, u8)) -> Result<()> {
+    let mut copy = Command::new("cp");
+    copy.args(["-a", "--reflink=auto"]).arg(base).arg(root);
+    succeed(&mut copy, PATIENCE)?;
+    // One that boots for the first time asks who it is.
+    fs::write(root.join("etc/machine-id"), format!("{number:032x}\n"))?;
+    Ok(fs::write(root.join("etc/hostname"), format!("{name}\n"))?)
 }
 
 impl Drop for Yard {
@@ -175,8 +191,8 @@ fn unified_groups() -> Result<PathBuf> {
     )
 }
 
-/// A group can be removed when those below it are.
-fn remove_groups(group: &Path) {
+/// Removes a control group: it can be removed when those below it are.
+pub fn remove_groups(group: &Path) {
     for entry in fs::read_dir(group).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             remove_groups(&entry.path());
