@@ -379,7 +379,8 @@ static int begin(const char *reason)
     } else if (!strcmp(reason, "signal-descriptor")) {
         sigset_t set;
         sigemptyset(&set);
-        sigaddset(&set, SIGUSR1);
+        /* The kernel of the place where it computes sends this one. */
+        sigaddset(&set, SIGPROF);
         signals = signalfd(-1, &set, 0);
         need(signals >= 0, "signalfd");
     } else if (!strcmp(reason, "traced")) {

@@ -27,7 +27,10 @@ const REASONS: &[(&str, &[&str])] = &[
     ("sysv-shm", &["System V"]),
     ("aio", &["asynchronous", "aio", "io_setup"]),
     ("io-uring", &["io_uring"]),
-    ("signal-descriptor", &["signalfd"]),
+    (
+        "signal-descriptor",
+        &["(signalfd) that act where it computes"],
+    ),
     ("traced", &["traced"]),
     ("device", &["device", "shared", "shares"]),
     ("hugetlb", &["huge"]),

@@ -92,6 +92,8 @@ pub struct Places {
     pub others: Vec<(u64, u64)>,
     /// As in [`crate::Context`]: whatever maps memory is trapped.
     pub locks_future: bool,
+    /// Descriptors read signals ([`crate::Context`]): calls that concern those are trapped.
+    pub reads_signals: bool,
 }
 
 /// The same, as the instructions compare it.
@@ -177,20 +179,25 @@ pub fn guest_filter(places: &Places) -> Vec<Instruction> {
         op(RETURN, ALLOW),
         op(RETURN, NOTIFY),
     ]);
+    if places.reads_signals {
+        let numbers = crate::signal_masks::TRAPPED.into_iter();
+        trap_outside(&mut program, places, numbers.map(i64::cast_unsigned));
+    }
     program
 }
 
-/// The same for a host on which the kernel cannot fetch pages from home: calls that run in the
-/// guest and have pointers are trapped as well, see [`crate::touched`].
-///
-/// Calls from code in the reserved range are not trapped, because the supervisor has the guest make
-/// calls there while it does not listen. A guest that jumps there gets `EFAULT` for its own missing
-/// pages, and nothing else.
-pub fn cautious_filter(places: &Places) -> Vec<Instruction> {
-    let mut program = guest_filter(places);
-    let trap = |number| [jump(JUMP_IF_EQUAL, number, 0, 1), op(RETURN, NOTIFY)];
+/// Has the program trap calls of these numbers, but for those from code in the reserved range.
+fn trap_outside(
+    program: &mut Vec<Instruction>,
+    places: &Places,
+    numbers: impl Iterator<Item = u64>,
+) {
+    let trap = |number: u64| {
+        let number = crate::types::low(number);
+        [jump(JUMP_IF_EQUAL, number, 0, 1), op(RETURN, NOTIFY)]
+    };
     let mut traps = vec![op(LOAD, NUMBER_AT)];
-    traps.extend(crate::touch::touching().flat_map(trap));
+    traps.extend(numbers.flat_map(trap));
     let (start, end) = places.reserved;
     if let (true, Ok(length)) = (start < end, u8::try_from(traps.len())) {
         let exempt = [
@@ -201,6 +208,17 @@ pub fn cautious_filter(places: &Places) -> Vec<Instruction> {
         traps.splice(0..0, exempt);
     }
     program.splice(HEAD..HEAD, traps);
+}
+
+/// The same for a host on which the kernel cannot fetch pages from home: calls that run in the
+/// guest and have pointers are trapped as well, see [`crate::touched`].
+///
+/// Calls from code in the reserved range are not trapped, because the supervisor has the guest make
+/// calls there while it does not listen. A guest that jumps there gets `EFAULT` for its own missing
+/// pages, and nothing else.
+pub fn cautious_filter(places: &Places) -> Vec<Instruction> {
+    let mut program = guest_filter(places);
+    trap_outside(&mut program, places, crate::touch::touching());
     program
 }
 

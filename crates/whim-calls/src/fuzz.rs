@@ -87,6 +87,11 @@ pub fn calls(data: &[u8]) {
         threads: THREADS.to_vec(),
         reserved: RESERVED,
         locks_future: place.is_multiple_of(7),
+        descriptor_signals: if place.is_multiple_of(5) {
+            0x0001_0200
+        } else {
+            0
+        },
     };
     let memory = Memory(contents);
     let decision = resolve(&call, &context, &memory);

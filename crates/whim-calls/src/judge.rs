@@ -556,6 +556,7 @@ mod tests {
             reserved: (1 << 45, 1 << 46),
             others,
             locks_future: true,
+            reads_signals: true,
         };
         let ours = crate::cautious_filter(&places);
         let ends = |length: usize, action| {

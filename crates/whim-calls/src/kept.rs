@@ -650,7 +650,7 @@ pub const DESCRIPTORS: &[(&str, Fate)] = &[
     ("[landlock-ruleset]", AtHome),
     ("[perf_event]", Stays),
     ("[pidfd]", AtHome),
-    ("[signalfd]", Stays),
+    ("[signalfd]", AtHome),
     ("[timerfd]", AtHome),
     ("[userfaultfd]", Stays),
     ("[vduse-domain]", Stays),

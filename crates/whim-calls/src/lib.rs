@@ -33,6 +33,7 @@ mod path;
 mod prctl;
 mod resolve;
 mod shape;
+mod signal_masks;
 mod sockopt;
 mod stopped;
 mod table;
@@ -52,6 +53,6 @@ pub use stopped::{AtStop, Buffer, End, Limit, Only, Time, Transfer};
 pub use touch::touched;
 pub use types::{
     AWAIT_NUMBER, AWAY_BYTES_MAX, Context, Decision, Direction, Disposition, Forward, GuestMemory,
-    NATIVE, NewThread, REGIONS_MAX, Region, Returned, Signal, SignalAction, Special,
+    MaskChange, NATIVE, NewThread, REGIONS_MAX, Region, Returned, Signal, SignalAction, Special,
     TimeoutArgument, TimeoutFormat, notified, signal_action,
 };

@@ -19,6 +19,7 @@ use crate::shape::{
     forward, get, get_sized, here, home, int, local, local_but, long, long_most, memory, nested,
     put, put_elements, put_sized, receives_all, sends, unsigned,
 };
+use crate::signal_masks;
 use crate::sockopt::{getsockopt, setsockopt};
 use crate::stopped::{AtStop, Buffer, End, Only, Time};
 use crate::types::{Direction, Returned};
@@ -51,6 +52,7 @@ const CHILD: &str = "it starts a process";
 const SPACES: &str = "it changes namespaces";
 const OTHERS: &str = "it works on the memory of another process";
 const SIGNAL_FD: &str = "it reads signals from a descriptor";
+const WITH_SIGNAL_FD: &str = "of signals that a descriptor reads: home";
 const GONE: &str = "no kernel implements it";
 const EXECUTE: &str = "it executes another program";
 const LOCKS: &str = "it locks or unlocks memory, which counts against the limit at home";
@@ -110,7 +112,7 @@ table! {
     brk => local_but(decide::brk, "with MCL_FUTURE: home").gate(Gate::Break);
     rt_sigaction => here(decide::rt_sigaction, "a new action is mirrored at home, then local")
         .gate(Gate::AllowNull { index: 1 });
-    rt_sigprocmask => local();
+    rt_sigprocmask => local_but(signal_masks::rt_sigprocmask, WITH_SIGNAL_FD).gate(Gate::Allow);
     rt_sigreturn => local();
     ioctl => nested(ioctl, "by request; unknown ones with a pointer: home");
     pread64 => forward(&[V, put_sized(long(2))]);
@@ -241,11 +243,11 @@ table! {
     getsid => forward(&[]);
     capget => nested(nested::capabilities, "header, sets");
     capset => nested(nested::capabilities, "header, sets");
-    rt_sigpending => local();
-    rt_sigtimedwait => local()
+    rt_sigpending => local_but(signal_masks::rt_sigpending, WITH_SIGNAL_FD).gate(Gate::Allow);
+    rt_sigtimedwait => local_but(signal_masks::rt_sigtimedwait, WITH_SIGNAL_FD).gate(Gate::Allow)
         .at_stop(ENDS).time(Time::Timespec(2), AGAIN);
     rt_sigqueueinfo => decided(decide::rt_sigqueueinfo, "own process: carried; else forwarded");
-    rt_sigsuspend => local();
+    rt_sigsuspend => local_but(signal_masks::rt_sigsuspend, WITH_SIGNAL_FD).gate(Gate::Allow);
     sigaltstack => local();
     utime => forward(&[PATH, get(16)]);
     mknod => forward(&[PATH]);

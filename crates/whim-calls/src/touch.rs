@@ -58,10 +58,8 @@ const SYS_FUTEX_WAIT: i64 = 455;
 const SYS_FUTEX_REQUEUE: i64 = 456;
 
 /// The numbers of these calls.
-pub(crate) fn touching() -> impl Iterator<Item = u32> {
-    TOUCHING
-        .iter()
-        .filter_map(|number| u32::try_from(*number).ok())
+pub(crate) fn touching() -> impl Iterator<Item = u64> {
+    TOUCHING.iter().map(|number| number.cast_unsigned())
 }
 
 /// The ranges that the kernel may touch for this call if it runs in the guest; some of them may not

@@ -254,6 +254,9 @@ pub enum Special {
     /// `rt_sigaction` with a new action: home mirrors its class (default, ignored, caught, flags)
     /// before the call runs natively. [`signal_action`] reads what the guest asks for.
     SignalAction,
+    /// `rt_sigprocmask` or `rt_sigsuspend` where descriptors read signals: it runs natively if the thread blocks
+    /// the same ones of those signals afterwards, else at home, where they wait.
+    SignalMask(MaskChange),
     /// `clone` or `clone3` of a thread: a deputy thread is made at home, and here a thread with the
     /// same number.
     NewThread(NewThread),
@@ -292,6 +295,26 @@ pub enum Decision {
     Special(Special),
 }
 
+/// A change of a thread's signal mask: how, as `rt_sigprocmask` has it, and by which signals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MaskChange {
+    pub how: i32,
+    pub set: u64,
+}
+
+impl MaskChange {
+    /// What is blocked afterwards. A change that the kernel refuses changes nothing.
+    #[must_use]
+    pub fn of(self, blocked: u64) -> u64 {
+        match self.how {
+            libc::SIG_BLOCK => blocked | self.set,
+            libc::SIG_UNBLOCK => blocked & !self.set,
+            libc::SIG_SETMASK => self.set,
+            _ => blocked,
+        }
+    }
+}
+
 /// What the resolver must know of the process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Context {
@@ -304,6 +327,8 @@ pub struct Context {
     pub reserved: (u64, u64),
     /// All that it maps from now on is to be locked (MCL_FUTURE), which is said at home alone.
     pub locks_future: bool,
+    /// The signals that its descriptors read (signalfd). Those of them that a thread blocks wait at home.
+    pub descriptor_signals: u64,
 }
 
 impl Context {

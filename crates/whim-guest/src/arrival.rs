@@ -351,6 +351,7 @@ fn filter(image: &ProcessImage, cautious: bool) -> Result<Vec<u8>, GuestError> {
         reserved: (image.reserved.start, image.reserved.end),
         others: never_write.chain(rooms).collect(),
         locks_future: image.locks_future,
+        reads_signals: image.descriptor_signals != 0,
     };
     let mut bytes = Vec::new();
     let program = if cautious {

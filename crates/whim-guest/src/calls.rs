@@ -1,6 +1,7 @@
 //! Reported calls. The table decides whether a call is executed here, at home, or by going home.
 
 use crate::cut::end_call;
+use crate::descriptor_signals::OTHER_MASK;
 use crate::error::GuestError;
 use crate::guest::{After, Forwarded, Guest, Kind, Outgoing, Thread, Trace, Waiting};
 use crate::numbers::low;
@@ -232,6 +233,12 @@ impl Guest {
         };
         let call = waiting.call;
         let masked = self.mask_for_home(host_tid, &call, waiting.again);
+        if let Some(mask) = forward.wait_mask
+            && self.blocks_others(host_tid, mask)
+        {
+            self.go_home(host_tid, OTHER_MASK);
+            return Ok(());
+        }
         if waiting.cancelled && forward.may_block {
             // A handler became due while the call's pages were fetched. The call begins after the
             // handler.
@@ -281,8 +288,12 @@ impl Guest {
                 Ok(())
             }
             Special::RemapFile => self.remap_file(host_tid, call),
+            Special::Signal(signal) if self.waits_at_home(&signal) => {
+                self.forward(host_tid, signal.forward, After::Result)
+            }
             Special::Signal(signal) => self.own_signal(host_tid, *signal),
             Special::SignalAction => self.signal_action(host_tid, call),
+            Special::SignalMask(change) => self.change_mask(host_tid, change),
             Special::NewThread(new) => {
                 self.new_thread(host_tid, new);
                 Ok(())
@@ -417,6 +428,12 @@ impl Guest {
             forwarded.is_quick = !forward.may_block;
         }
         if self.must_wait() {
+            return Ok(());
+        }
+        if let Some(mask) = forwarded.wait_mask
+            && self.blocks_others(host_tid, mask)
+        {
+            self.go_home(host_tid, OTHER_MASK);
             return Ok(());
         }
         let waiting = self

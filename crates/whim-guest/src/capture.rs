@@ -265,6 +265,7 @@ impl Guest {
             denies_memory: self.origin.denies_memory,
             filters: self.origin.filters.clone(),
             locks_future: self.context.locks_future,
+            descriptor_signals: self.context.descriptor_signals,
             remarks,
             reserved: self.origin.reserved,
             vdso: self.origin.vdso.clone(),

@@ -367,6 +367,7 @@ impl Guest {
                 threads: image.threads.iter().map(|thread| thread.tid).collect(),
                 reserved: (reserved.start, reserved.end),
                 locks_future: image.locks_future,
+                descriptor_signals: image.descriptor_signals,
             },
             origin: Origin::of(image),
             proxy: rebuilt.proxy,

@@ -22,6 +22,7 @@ mod clocks;
 mod connections;
 mod control;
 mod cut;
+mod descriptor_signals;
 mod entries;
 mod error;
 mod fault;

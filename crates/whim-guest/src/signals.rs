@@ -529,7 +529,7 @@ impl Guest {
 
     /// The thread that the kernel chooses for a signal to the process: the leader, or else the
     /// first thread that does not block the signal.
-    fn chosen(&self, signal: i32) -> Option<i32> {
+    pub(crate) fn chosen(&self, signal: i32) -> Option<i32> {
         let others = self
             .threads
             .keys()

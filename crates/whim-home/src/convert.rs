@@ -74,6 +74,8 @@ pub struct Original {
     pub has_policies: bool,
     /// Memory that the process maps from now on is locked at once (MCL_FUTURE).
     pub locks_future: bool,
+    /// The signals that its descriptors read (signalfd).
+    pub descriptor_signals: u64,
     /// Its limits on address space and data, which a deputy does not have. Programs set them at home alone.
     pub limits: Vec<ResourceLimit>,
 }
@@ -115,6 +117,7 @@ impl Original {
             guards: image.guards.clone(),
             has_policies: image.remarks.iter().any(has_policy),
             locks_future,
+            descriptor_signals: image.descriptor_signals,
             limits: limits.copied().collect(),
         }
     }
@@ -154,7 +157,9 @@ pub fn convert(
         stops.push((OwnTid::of(state), stopped));
     }
     let queues = queues(&stops).map_err(DeputyError::Trace)?;
-    let mut deputy = Deputy::enter((pid, leader), deck, code, stops)?;
+    let masks = original.threads.iter().map(|thread| thread.signal_mask);
+    let kept = masks.map(|mask| mask & original.descriptor_signals);
+    let mut deputy = Deputy::enter((pid, leader), deck, code, stops.into_iter().zip(kept))?;
     // Trap: kernel-writes-to-gone-memory
     give_up_kernel_writes(&mut deputy, original)?;
     let slot = deputy.slot_of(leader).ok_or(DeputyError::Ended)?;

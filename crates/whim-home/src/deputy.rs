@@ -106,14 +106,17 @@ struct Thread {
     urgent: bool,
     /// It has been given a stop signal; its next stop tells what became of that signal.
     raised: bool,
+    /// Signals that it blocks, as a set: they wait here for a descriptor that reads them (signalfd).
+    kept: u64,
 }
 
 impl Thread {
-    fn new((tid, own): (Tid, OwnTid), trace: Trace) -> Self {
+    fn new((tid, own): (Tid, OwnTid), trace: Trace, kept: u64) -> Self {
         Self {
             tid,
             own,
             trace,
+            kept,
             cut: Cut::No,
             urgent: false,
             raised: false,
@@ -157,8 +160,8 @@ struct Raise {
 }
 
 impl Deputy {
-    /// Lets the stopped threads of `pid` enter the loop whose code and slots stand at `code` and
-    /// behind it in the deputy's memory. From here on the deputy dies with its supervisor.
+    /// Lets the stopped threads of `pid` enter the loop whose code and slots stand at `code` and behind it in the
+    /// deputy's memory, each with the signals that wait here for it. From here on the deputy dies with its supervisor.
     ///
     /// # Errors
     /// A thread died or refused a request.
@@ -166,7 +169,7 @@ impl Deputy {
         (pid, own_pid): (i32, OwnTid),
         deck: Deck,
         code: u64,
-        stops: Vec<(OwnTid, Stopped)>,
+        stops: impl ExactSizeIterator<Item = ((OwnTid, Stopped), u64)>,
     ) -> Result<Self, DeputyError> {
         let options =
             // Trap: a-deputy-outlives-its-supervisor
@@ -174,16 +177,16 @@ impl Deputy {
         let mut threads = Vec::with_capacity(stops.len());
         let mut slots = HashMap::new();
         let mut slots_by_own = HashMap::new();
-        for (slot, (own, stopped)) in stops.into_iter().enumerate() {
+        for (slot, ((own, stopped), kept)) in stops.enumerate() {
             let tid = stopped.tid();
             crash::point("deputy-options");
             stopped.set_options(options)?;
-            into_loop(&stopped, &deck, code, slot)?;
+            into_loop(&stopped, (&deck, code), slot, kept)?;
             crash::point("deputy-enter");
             let running = stopped.resume(0)?;
             slots.insert(tid, slot);
             slots_by_own.insert(own, slot);
-            threads.push(Thread::new((tid, own), Trace::Running(running)));
+            threads.push(Thread::new((tid, own), Trace::Running(running), kept));
         }
         Ok(Self {
             pid,
@@ -728,13 +731,13 @@ impl Deputy {
     }
 }
 
-/// Prepares a stopped thread for the loop whose code stands at `code`; all signals are let through to
-/// its tracer.
+/// Prepares a stopped thread for the loop whose code stands at `code`; all signals but those that are kept are let
+/// through to its tracer.
 fn into_loop(
     stopped: &Stopped,
-    deck: &Deck,
-    code: u64,
+    (deck, code): (&Deck, u64),
     slot: usize,
+    kept: u64,
 ) -> Result<(), ptrace::TraceError> {
     let mut registers = stopped.registers()?;
     registers.rip = code;
@@ -747,7 +750,7 @@ fn into_loop(
     registers.rax = 0;
     registers.eflags = 0x202;
     stopped.set_registers(&registers)?;
-    stopped.set_signal_mask(0)
+    stopped.set_signal_mask(kept)
 }
 
 /// The siginfo by which we know our own signal again.

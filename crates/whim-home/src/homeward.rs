@@ -390,6 +390,7 @@ fn restore_actions(
     slot: usize,
     actions: &[SignalAction],
 ) -> Result<(), HomewardError> {
+    const DEFAULT: u64 = 0;
     const IGNORE: u64 = 1;
     let base = deputy.address(deputy.deck().data_offset());
     let kept = timers::ignored_with_timers(deputy.pid());
@@ -402,6 +403,11 @@ fn restore_actions(
         if action.handler == IGNORE && kept >> index & 1 == 1 {
             // It is ignored already. Setting it again would discard a timer's signal that waits to
             // be taken by `sigwait`, and since Linux 6.13 the timer with it.
+            continue;
+        }
+        if matches!(action.handler, DEFAULT | IGNORE) && deputy.kept() >> index & 1 == 1 {
+            // This is its action here already, too. Setting it again would discard a signal that waits for a
+            // descriptor.
             continue;
         }
         let mut bytes = [0; 32];

@@ -425,6 +425,7 @@ impl Outward<'_> {
             threads: image.threads.iter().map(|thread| thread.tid).collect(),
             reserved: (image.reserved.start, image.reserved.end),
             locks_future: image.locks_future,
+            descriptor_signals: image.descriptor_signals,
         };
         let calls = captured.in_flight.into_iter();
         let continuations = calls

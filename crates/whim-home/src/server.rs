@@ -334,8 +334,8 @@ impl Server {
             operations.push(call);
         } else {
             active.operation = operations.len() + 1;
-            let set = |mask| masks::setting(&self.deputy, mask);
-            operations.extend([set(masked), call, set(0)]);
+            let change = |how| masks::changing(&self.deputy, how, masked);
+            operations.extend([change(libc::SIG_BLOCK), call, change(libc::SIG_UNBLOCK)]);
         }
         self.callers[slot].active = Some(active);
         let patience = if may_block { 0 } else { PATIENCE };

@@ -3,6 +3,7 @@
 use crate::capture_plan::plan;
 use crate::capture_remarks::{self, MODE};
 use crate::capture_told::Told;
+use crate::descriptor_signals;
 use crate::freeze::{FreezeError, Frozen};
 use crate::freeze_calls::Piece;
 use crate::freeze_observe::Status;
@@ -193,6 +194,9 @@ impl Frozen {
             let beyond = remarks.is_none().then_some(StayReason::ManyNodes);
             beyond.or_else(|| cannot_be_made_again(answers.denies_memory, &entries))
         });
+        let descriptor_signals = self.descriptor_signals()?;
+        let read_away = !descriptor_signals::all_wait_at_home(descriptor_signals);
+        let has_to_stay = has_to_stay.or(read_away.then_some(StayReason::SignalDescriptor));
         let guards = maps::guards(self.pid, &mappings).map_err(FreezeError::Memory)?;
         let mut layout = layout(self.pid)?;
         layout.brk = answers.brk;
@@ -217,6 +221,7 @@ impl Frozen {
             denies_memory: answers.denies_memory,
             filters: self.filters.clone(),
             locks_future,
+            descriptor_signals,
             remarks: remarks.unwrap_or_default(),
             reserved: options.reserved,
             vdso: vdso::own()?.to_vec(),
@@ -268,6 +273,12 @@ impl Frozen {
         let ours = self.injected_range().map_or(0, Range::len);
         let now = Status::read(self.pid, self.pid).map_or(0, |status| status.locked);
         ours > 0 && now == self.status.locked + ours
+    }
+
+    fn descriptor_signals(&self) -> Result<u64, CaptureError> {
+        let (what, pid) = ("The list of descriptors", self.pid);
+        let found = descriptor_signals::read_by_all(pid);
+        found.map_err(|source| CaptureError::Unreadable { what, pid, source })
     }
 
     fn shared_signals(&self) -> Result<Vec<QueuedSignal>, CaptureError> {

@@ -234,6 +234,7 @@ pub(crate) fn smallest() -> ProcessImage {
         denies_memory: 0,
         filters: Vec::new(),
         locks_future: false,
+        descriptor_signals: 0,
         remarks: Vec::new(),
         reserved: Range {
             start: 32 << 40,

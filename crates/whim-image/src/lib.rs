@@ -6,6 +6,7 @@ mod capture_plan;
 mod capture_remarks;
 mod capture_told;
 mod counters;
+pub mod descriptor_signals;
 pub mod freeze;
 pub mod freeze_assemble;
 pub mod freeze_attend;

@@ -135,7 +135,7 @@ pub enum StayReason {
     AsyncIo,
     #[error("It handles page faults itself (userfaultfd)")]
     UserFault,
-    #[error("It reads signals from a descriptor (signalfd)")]
+    #[error("It reads signals from a descriptor (signalfd) that act where it computes")]
     SignalDescriptor,
     #[error("It counts what its own execution does (perf_event_open)")]
     Counts,

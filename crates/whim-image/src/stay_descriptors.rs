@@ -1,6 +1,7 @@
 //! Reasons to stay that lie in what a process has open. Its descriptors stay at home with the deputy: that works
 //! for all that is known to mean nothing of the process itself.
 
+use crate::descriptor_signals::{all_wait_at_home, read_by};
 use crate::stay::StayReason;
 use nix::sys::statfs::{PROC_SUPER_MAGIC, statfs};
 use std::fs;
@@ -38,7 +39,14 @@ pub(crate) fn reasons(ids: (i32, i32), limit: usize, found: &mut Vec<StayReason>
         // What looks like it may be a file of anybody's, of that name.
         let is_proc =
             || statfs(path).is_ok_and(|about| about.filesystem_type() == PROC_SUPER_MAGIC);
-        let reason = reason(&target.to_string_lossy(), ids, is_proc);
+        let name = target.to_string_lossy();
+        let reason = if name == "anon_inode:[signalfd]" {
+            // One that is closed meanwhile has none.
+            let waits = read_by(path).is_ok_and(all_wait_at_home);
+            (!waits && path.exists()).then_some(StayReason::SignalDescriptor)
+        } else {
+            reason(&name, ids, is_proc)
+        };
         found.extend(reason.filter(|reason| !found.contains(reason)));
     };
     look(Path::new(&format!("/proc/{pid}/cwd")));
@@ -56,8 +64,6 @@ fn reason(name: &str, ids: (i32, i32), is_proc: impl FnOnce() -> bool) -> Option
         return match kind {
             "[io_uring]" => Some(StayReason::IoUring),
             "[userfaultfd]" => Some(StayReason::UserFault),
-            // Signals that it blocks would wait where its threads are; the descriptor is at home.
-            "[signalfd]" => Some(StayReason::SignalDescriptor),
             "[perf_event]" => Some(StayReason::Counts),
             kind => match of_descriptor(kind) {
                 // Whoever calls it is the deputy.

@@ -468,6 +468,9 @@ pub struct ProcessImage {
     pub filters: Vec<Vec<u64>>,
     /// Memory that it maps from now on is to be locked (MCL_FUTURE).
     pub locks_future: bool,
+    /// The signals that its descriptors read (signalfd), bit n-1 for signal n. Those of them that a thread blocks
+    /// wait at home, where the descriptors are.
+    pub descriptor_signals: u64,
     /// Ascending, disjoint.
     pub remarks: Vec<Remark>,
     /// Address range in which home keeps attic, slots and code of the deputy. The guest has no

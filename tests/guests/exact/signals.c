@@ -493,7 +493,7 @@ static void read_signals(int fd, int count)
     }
 }
 
-/* A process that has such a descriptor is at home, and stays there. */
+/* The descriptor is made at home. */
 CASE(from_a_descriptor, HOME)
 {
     int all[] = {LATE, SIGUSR1, 0};

@@ -3,7 +3,8 @@
 use crate::common::*;
 use syscalls::Sysno;
 use whim_calls::{
-    Context, Decision, Disposition, GuestMemory, Returned, Special, resolve, rows, signal_action,
+    Context, Decision, Disposition, GuestMemory, MaskChange, Returned, Special, resolve, rows,
+    signal_action,
 };
 use whim_model::Syscall;
 
@@ -242,6 +243,69 @@ fn signal_actions_are_read_for_home() {
     assert_eq!(signal_action(&asks, &memory), None);
     let wrong = crate::common::call(Sysno::rt_sigaction, &[17, 0x5000_0000, 0, 8]);
     assert_eq!(signal_action(&wrong, &memory), None);
+}
+
+#[test]
+fn what_concerns_signals_of_descriptors_is_looked_at() {
+    let mut memory = pages();
+    memory.words(RW, &[1 << 9 | 1 << 22, 1 << 22]);
+    let (read, other) = (RW, RW + 8);
+    let decide = |descriptor_signals: u64, sysno: Sysno, arguments: &[u64]| {
+        let context = Context {
+            descriptor_signals,
+            ..context()
+        };
+        resolve(&call(sysno, arguments), &context, &memory)
+    };
+    let change = |how, set| Decision::Special(Special::SignalMask(MaskChange { how, set }));
+    let with = |sysno, arguments: &[u64]| decide(1 << 9, sysno, arguments);
+    for (how, number) in [
+        (libc::SIG_BLOCK, 0),
+        (libc::SIG_UNBLOCK, 1),
+        (libc::SIG_SETMASK, 2),
+    ] {
+        let found = with(Sysno::rt_sigprocmask, &[number, read, 0, 8]);
+        assert_eq!(found, change(how, 1 << 9 | 1 << 22));
+    }
+    let set_mask = change(libc::SIG_SETMASK, 1 << 22);
+    assert_eq!(with(Sysno::rt_sigprocmask, &[2, other, 0, 8]), set_mask);
+    assert_eq!(with(Sysno::rt_sigsuspend, &[other, 8]), set_mask);
+    let home = |decision| matches!(decision, Decision::GoHome(_));
+    assert!(home(with(Sysno::rt_sigtimedwait, &[read, 0, 0, 8])));
+    assert!(home(with(Sysno::rt_sigpending, &[RW, 8])));
+    // Others, questions, and what the kernel refuses.
+    for (sysno, arguments) in [
+        (Sysno::rt_sigprocmask, [0, other, 0, 8]),
+        (Sysno::rt_sigprocmask, [1, other, 0, 8]),
+        (Sysno::rt_sigprocmask, [2, 0, RW, 8]),
+        (Sysno::rt_sigprocmask, [2, read, 0, 4]),
+        (Sysno::rt_sigprocmask, [2, 0x5000_0000, 0, 8]),
+        (Sysno::rt_sigsuspend, [read, 16, 0, 0]),
+        (Sysno::rt_sigtimedwait, [other, 0, 0, 8]),
+    ] {
+        assert_eq!(
+            with(sysno, &arguments),
+            Decision::Continue,
+            "{sysno} {arguments:?}"
+        );
+    }
+    for (sysno, arguments) in [
+        (Sysno::rt_sigprocmask, [2, read, 0, 8]),
+        (Sysno::rt_sigsuspend, [read, 8, 0, 0]),
+        (Sysno::rt_sigtimedwait, [read, 0, 0, 8]),
+        (Sysno::rt_sigpending, [RW, 8, 0, 0]),
+    ] {
+        assert_eq!(decide(0, sysno, &arguments), Decision::Continue, "{sysno}");
+    }
+}
+
+#[test]
+fn a_change_of_a_mask_is_what_the_kernel_makes_of_it() {
+    let of = |how, blocked| MaskChange { how, set: 0b0110 }.of(blocked);
+    assert_eq!(of(libc::SIG_BLOCK, 0b1010), 0b1110);
+    assert_eq!(of(libc::SIG_UNBLOCK, 0b1010), 0b1000);
+    assert_eq!(of(libc::SIG_SETMASK, 0b1010), 0b0110);
+    assert_eq!(of(7, 0b1010), 0b1010, "the kernel refuses it");
 }
 
 #[test]

@@ -99,6 +99,7 @@ pub(crate) fn context() -> Context {
         threads: vec![PID, PID + 1],
         reserved: RESERVED,
         locks_future: false,
+        descriptor_signals: 0,
     }
 }
 

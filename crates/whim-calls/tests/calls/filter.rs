@@ -117,6 +117,36 @@ fn a_cautious_host_traps_local_calls_that_have_pointers() {
 }
 
 #[test]
+fn where_descriptors_read_signals_calls_that_concern_them_are_trapped() {
+    let with = Places {
+        reads_signals: true,
+        ..places()
+    };
+    for (program, expected) in [
+        (guest_filter(&with), NOTIFY),
+        (guest_filter(&places()), ALLOW),
+    ] {
+        for sysno in [
+            Sysno::rt_sigprocmask,
+            Sysno::rt_sigpending,
+            Sysno::rt_sigtimedwait,
+            Sysno::rt_sigsuspend,
+        ] {
+            let number = u32::try_from(sysno as u64).unwrap();
+            assert_eq!(
+                run(&program, NATIVE, number, [0x1000; 6]),
+                expected,
+                "{sysno}"
+            );
+            let ours = run_at(&program, RESERVED.0, (NATIVE, number, [0x1000; 6]));
+            assert_eq!(ours, ALLOW, "{sysno} from the supervisor's code");
+        }
+        let number = u32::try_from(Sysno::rt_sigreturn as u64).unwrap();
+        assert_eq!(run(&program, NATIVE, number, [0x1000; 6]), ALLOW);
+    }
+}
+
+#[test]
 fn local_calls_pass_and_all_others_are_trapped() {
     let program = guest_filter(&places());
     for row in rows() {

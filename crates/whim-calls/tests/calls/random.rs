@@ -103,7 +103,7 @@ proptest! {
     fn filters_of_all_ranges_are_well_formed(start in 0..127u64, length in 1..8u64) {
         let range = (start << 40, (start + length) << 40);
         let others = (start..start + 2 * length).map(|place| (place << 35, (place << 35) + 1));
-        let places = Places { reserved: range, others: others.collect(), locks_future: false };
+        let places = Places { reserved: range, others: others.collect(), locks_future: false, reads_signals: true };
         let program = guest_filter(&places);
         prop_assert!(program.len() < 4096);
     }

@@ -178,6 +178,7 @@ pub(crate) fn image(pid: i32, threads: usize) -> ProcessImage {
         denies_memory: 0,
         filters: Vec::new(),
         locks_future: false,
+        descriptor_signals: 0,
         remarks: Vec::new(),
         vdso: vdso::own().expect("a vDSO").to_vec(),
         reserved: Range {

@@ -42,12 +42,14 @@ impl Deputy {
         let tid = tid.ok_or(DeputyError::Ended)?;
         let stopped = self.await_birth(tid)?;
         self.deck.clear(place);
-        into_loop(&stopped, &self.deck, self.code, place)?;
+        // The guest's thread has the mask of the one that makes it, too.
+        let kept = self.threads[slot].kept;
+        into_loop(&stopped, (&self.deck, self.code), place, kept)?;
         let trace = match stopped.stop() {
             Stop::Group(_) => Trace::Listening(stopped.listen()?),
             _ => Trace::Running(stopped.resume(0)?),
         };
-        let thread = Thread::new((tid, own), trace);
+        let thread = Thread::new((tid, own), trace, kept);
         if place == self.threads.len() {
             self.threads.push(thread);
         } else {

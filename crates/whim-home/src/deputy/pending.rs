@@ -4,6 +4,12 @@ use super::{Deputy, DeputyError, Trace, stop_idle};
 use whim_sys::ptrace::{RawSigInfo, Running, Stop};
 
 impl Deputy {
+    /// The signals that wait here for some thread, as a set.
+    #[must_use]
+    pub fn kept(&self) -> u64 {
+        self.threads.iter().fold(0, |all, thread| all | thread.kept)
+    }
+
     /// The signals that wait for a thread, or, if `shared`, for the process, in their order. The thread must
     /// have no work, and its signals must be masked.
     ///
