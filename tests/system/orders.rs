@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -11,6 +11,8 @@ use whim_system_tests::terminal::Terminal;
 use whim_system_tests::{Case, Cluster, Context, Result, Running, Talk, ensure};
 
 const SHORT: Duration = Duration::from_secs(30);
+/// What a command takes that waits for a node's two seconds, on a machine that has other things to do.
+const PROMPT: Duration = Duration::from_secs(10);
 /// Says who it is, and each line that it hears twice.
 const ECHO: &str = "import os, sys
 print('ready', os.getpid(), flush=True)
@@ -28,6 +30,12 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("orders::bring_all", 3, bring_all),
         Case::in_lab("orders::last_move_and_its_cause", 3, last_move),
         Case::in_lab("orders::drain", 3, drain),
+        Case::in_lab("orders::drain_is_known_at_once", 3, drain_is_known),
+        Case::in_lab(
+            "orders::full::who_is_not_told_of_a_drain_is_named",
+            3,
+            untold_of_a_drain,
+        ),
         Case::in_lab("orders::drain_waits_for_its_own", 2, drain_waits),
         Case::in_lab("orders::last_one_holds", 2, last_one_holds),
         Case::in_lab("orders::a_guest_without_lease_and_home", 2, without_home),
@@ -62,7 +70,12 @@ fn answers(talks: &mut [(Talk, i32)], word: &str) -> Result<()> {
 
 /// What n1 knows of a node.
 fn node(cluster: &Cluster, name: &str) -> Result<Value> {
-    let rows = cluster.whim("n1", &["nodes", "--json"])?;
+    node_at(cluster, "n1", name)
+}
+
+/// What one node knows of another one, or of itself.
+fn node_at(cluster: &Cluster, asked: &str, name: &str) -> Result<Value> {
+    let rows = cluster.whim(asked, &["nodes", "--json"])?;
     let mut rows = rows
         .lines()
         .filter_map(|row| serde_json::from_str(row).ok());
@@ -353,6 +366,49 @@ fn drain(cluster: &Cluster) -> Result<()> {
     cluster.whim("n2", &["undrain", "n2"])?;
     cluster.whim("n1", &["migrate", &pid, "n2"])?;
     answers(&mut talks, "again")
+}
+
+/// Other nodes learned of it from the next report, up to a second later, and sent guests meanwhile.
+fn drain_is_known(cluster: &Cluster) -> Result<()> {
+    let all_know = |node: &str, state: &str| -> Result<()> {
+        for asked in ["n1", "n2", "n3"] {
+            let row = node_at(cluster, asked, node)?;
+            ensure!(row["state"] == state, "{asked} is to know {state}: {row}");
+        }
+        Ok(())
+    };
+    // The order is given at the node, and from afar.
+    for (from, node) in [("n2", "n2"), ("n3", "n3"), ("n1", "n2"), ("n2", "n3")] {
+        let said = cluster.whim(from, &["drain", node])?;
+        ensure!(!said.contains("has not been told"), "{said}");
+        all_know(node, "draining")?;
+        cluster.whim(from, &["undrain", node])?;
+        all_know(node, "up")?;
+    }
+    Ok(())
+}
+
+/// A node that died holds nobody up, and is named.
+fn untold_of_a_drain(cluster: &Cluster) -> Result<()> {
+    cluster.lab(&["kill", "n3"])?;
+    let begun = Instant::now();
+    let said = cluster.whim("n1", &["drain", "n2"])?;
+    ensure!(
+        said.contains("n3 has not been told: it did not answer n2"),
+        "{said}"
+    );
+    ensure!(begun.elapsed() < PROMPT, "{:?}", begun.elapsed());
+    ensure!(node(cluster, "n2")?["state"] == "draining");
+    eventually(SHORT, "n2 knows that n3 is down", || {
+        Ok((node_at(cluster, "n2", "n3")?["state"] == "down").then_some(()))
+    })?;
+    for from in ["n1", "n2"] {
+        let begun = Instant::now();
+        let said = cluster.whim(from, &["undrain", "n2"])?;
+        ensure!(said.contains("n3 has not been told: it is down"), "{said}");
+        ensure!(begun.elapsed() < PROMPT, "{:?}", begun.elapsed());
+    }
+    Ok(())
 }
 
 fn drain_waits(cluster: &Cluster) -> Result<()> {

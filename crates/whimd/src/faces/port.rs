@@ -234,11 +234,13 @@ async fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest)
                     own,
                     more,
                     lifted,
+                    untold,
                 }) => NodeReply::Drain {
                     guests,
                     own,
                     more,
                     lifted,
+                    untold,
                 },
                 Err(error) => refused(&error),
             }

@@ -277,7 +277,7 @@ async fn order(
                 .await
                 .map(Some)
         }
-        Request::Undrain { node } => evacuation::undrain_node(daemon.moves(), &node)
+        Request::Undrain { node } => evacuation::undrain_node(daemon.moves(), &node, answers)
             .await
             .map(Some),
         Request::Tune {

@@ -11,7 +11,9 @@ use crate::host::guests::{Guest, StayId};
 use crate::host::hosting;
 use crate::host::orders::{NotNoted, Orders};
 use crate::members::membership::Membership;
-use crate::members::peers::{NAMED_MAX, NodeReply, NodeRequest, OwnProcess};
+use crate::members::peers::{
+    NAMED_MAX, NodeReply, NodeRequest, Ordered, OwnProcess, UNTOLD_MAX, Untold,
+};
 
 use crate::moves::Moves;
 use crate::moves::destinations;
@@ -48,6 +50,8 @@ pub(crate) struct Remaining {
     pub more: u32,
     /// It is not drained any more: somebody has lifted the order.
     pub lifted: bool,
+    /// Members that do not know of the order yet, where it was given just now.
+    pub untold: Vec<Untold>,
 }
 
 /// Why a guest has not left, and whether its home can take it away later. If not, the supervisor at home
@@ -295,8 +299,8 @@ pub(crate) async fn evacuate(moves: &Arc<Moves>, answers: &Answers) -> Result<St
     ))
 }
 
-/// Orders this node to drain, or not to, unless it was `told_before`, and returns what is left on it.
-/// Guests go on leaving after that, for as long as the order holds.
+/// Orders this node to drain, or not to, unless it was `told_before`, and returns what is left on it, when all members
+/// that can be reached know of the order. Guests go on leaving after that, for as long as the order holds.
 ///
 /// # Errors
 /// It cannot be noted.
@@ -319,7 +323,18 @@ pub(crate) async fn drain(
             clear(&moves, &answers, |orders| orders.drain).await;
         });
     }
-    Ok(look_for_remaining(moves).await)
+    let (mut remaining, untold) = tokio::join!(look_for_remaining(moves), async {
+        if told_before {
+            return Vec::new();
+        }
+        let news = || NodeRequest::Ordered {
+            ordered: Ordered::of(&moves.host().report()),
+        };
+        moves.ground().membership().tell_all(news).await
+    });
+    remaining.untold = untold;
+    remaining.untold.truncate(UNTOLD_MAX);
+    Ok(remaining)
 }
 
 /// What this node has left.
@@ -334,6 +349,7 @@ async fn look_for_remaining(moves: &Arc<Moves>) -> Remaining {
             own: Vec::new(),
             more: 1,
             lifted: !moves.host().orders().drain,
+            untold: Vec::new(),
         }
     })
 }
@@ -360,6 +376,7 @@ fn remaining(moves: &Moves) -> Remaining {
         own,
         more: u32::try_from(more).unwrap_or(u32::MAX),
         lifted: !moves.host().orders().drain,
+        untold: Vec::new(),
     }
 }
 
@@ -377,6 +394,7 @@ pub(crate) async fn drain_node(
 ) -> Result<String, String> {
     let mut remaining = ask(moves, node, DrainOrder::Drain).await?;
     name_own(node, &remaining, answers);
+    name_untold(node, &remaining, answers);
     let mut told: Option<(u32, usize)> = None;
     let mut changed = Instant::now();
     loop {
@@ -414,8 +432,8 @@ pub(crate) async fn drain_node(
     }
 }
 
-/// Waits until the node has reported that it is drained, so that whoever asks for the nodes next sees it. It tells all
-/// at once; where the report is lost, the next one comes a second later.
+/// Waits until the node has reported that it is drained, so that whoever asks for the nodes next sees it. It has told
+/// us as all others; one of an earlier version, or whose word was lost, reports a second later.
 async fn until_heard(moves: &Arc<Moves>, node: &str) {
     let ground = moves.ground();
     let deadline = Instant::now() + HEARD_WITHIN;
@@ -430,8 +448,13 @@ async fn until_heard(moves: &Arc<Moves>, node: &str) {
 ///
 /// # Errors
 /// As [`drain_node`].
-pub(crate) async fn undrain_node(moves: &Arc<Moves>, node: &str) -> Result<String, String> {
-    ask(moves, node, DrainOrder::Undrain).await?;
+pub(crate) async fn undrain_node(
+    moves: &Arc<Moves>,
+    node: &str,
+    answers: &Answers,
+) -> Result<String, String> {
+    let remaining = ask(moves, node, DrainOrder::Undrain).await?;
+    name_untold(node, &remaining, answers);
     moves.ground().peers().drains_no_more(node);
     Ok(format!("{node} takes guests again"))
 }
@@ -468,17 +491,35 @@ async fn ask(moves: &Arc<Moves>, node: &str, order: DrainOrder) -> Result<Remain
             own,
             more,
             lifted,
-        }) => Ok(Remaining {
-            guests,
-            own,
-            more,
-            lifted,
-        }),
+            mut untold,
+        }) => {
+            // What it says of nodes that we do not know is nothing for our users.
+            untold.retain(|untold| destinations::known_node(moves, &untold.node).is_ok());
+            Ok(Remaining {
+                guests,
+                own,
+                more,
+                lifted,
+                untold,
+            })
+        }
         Ok(NodeReply::Refused { reason }) => Err(reason),
         Ok(_) => Err(format!(
             "Node {node} gave an answer that makes no sense: upgrade the older of the two nodes"
         )),
         Err(error) => Err(format!("Node {node} cannot be asked: {error}")),
+    }
+}
+
+/// Says who has not heard of an order to this node.
+fn name_untold(node: &str, remaining: &Remaining, answers: &Answers) {
+    for Untold { node: other, down } in &remaining.untold {
+        let why = if *down {
+            "it is down".to_owned()
+        } else {
+            format!("it did not answer {node}, whose next report tells it")
+        };
+        tell(answers, format!("{other} has not been told: {why}"));
     }
 }
 

@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio_rustls::client::TlsStream;
+use whim_control::protocol::NodeState;
 use whim_monitor::moment::moment;
 use whim_net::PeerIdentity;
 use whim_net::StateError;
@@ -19,7 +21,7 @@ use crate::locks::lock;
 use crate::members::cluster::{self, CallError, Cluster, ClusterError};
 use crate::members::discovery::Discovery;
 use crate::members::gossip::About;
-use crate::members::peers::{self, NodeReply, NodeRequest, Peers};
+use crate::members::peers::{self, NodeReply, NodeRequest, Peers, Untold};
 use crate::past::events::now_ms;
 
 /// How long we wait for an answer of another daemon.
@@ -35,6 +37,8 @@ pub(crate) struct Membership {
     /// For datagrams; of the name that this node has now.
     keyring: Mutex<Option<Keyring>>,
     discovery: Mutex<Discovery>,
+    /// Held while all are told something.
+    telling: tokio::sync::Mutex<()>,
     started: Instant,
 }
 
@@ -46,6 +50,7 @@ impl Membership {
             peers: Mutex::default(),
             keyring: Mutex::default(),
             discovery: Mutex::default(),
+            telling: tokio::sync::Mutex::default(),
             started: Instant::now(),
         })
     }
@@ -243,6 +248,35 @@ impl Membership {
                 }
             });
         }
+    }
+
+    /// Tells all members what `news` gives, and returns when each has answered or had its time. Whoever is held for
+    /// down is not tried. `news` is asked in its turn, so that of two changes nobody hears the earlier one last.
+    pub(crate) async fn tell_all(
+        self: &Arc<Self>,
+        news: impl FnOnce() -> NodeRequest,
+    ) -> Vec<Untold> {
+        let _turn = self.telling.lock().await;
+        let request = news();
+        let own = self.cluster.node();
+        let mut untold = Vec::new();
+        let mut telling = JoinSet::new();
+        for member in self.cluster.members().into_iter().filter(|m| m.name != own) {
+            let node = member.name;
+            if self.peers().state(&node) == NodeState::Down {
+                untold.push(Untold { node, down: true });
+                continue;
+            }
+            let (membership, request) = (Arc::clone(self), request.clone());
+            telling.spawn(async move {
+                let cluster = &membership.cluster;
+                let said = cluster.call(&node, &request, ANSWER_TIMEOUT).await;
+                (!matches!(said, Ok(NodeReply::Done))).then_some(Untold { node, down: false })
+            });
+        }
+        untold.extend(telling.join_all().await.into_iter().flatten());
+        untold.sort_by(|one, other| one.node.cmp(&other.node));
+        untold
     }
 
     /// Tells a node that was removed what the CA says of it, and no more, before we hang up. What the node says

@@ -26,6 +26,8 @@ const NOTICES_LENGTH_MAX: usize = REMOVALS_MAX * (2 * REMOVAL_LENGTH_MAX + 512);
 
 /// Processes that a draining node names; the others are counted.
 pub(crate) const NAMED_MAX: usize = 1000;
+/// Members that it names because they have not been told; so many are down in no cluster that is used.
+pub(crate) const UNTOLD_MAX: usize = 100;
 
 /// What a node asks before it sends a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,6 +85,11 @@ pub(crate) enum NodeRequest {
         on: bool,
         #[serde(default)]
         told_before: bool,
+    },
+    /// The sender has just been drained, or is drained no longer: its next report, a second later, says nothing
+    /// else. A node that does not know this hangs up, and waits for the report.
+    Ordered {
+        ordered: Ordered,
     },
     /// A list of members and notices of removals, all signed by the node that holds the CA.
     Members {
@@ -145,6 +152,9 @@ pub(crate) enum NodeReply {
         /// The order does not hold any more.
         #[serde(default)]
         lifted: bool,
+        /// Members that do not know of it yet, where the order was given just now.
+        #[serde(default)]
+        untold: Vec<Untold>,
     },
     Done,
     Refused {
@@ -163,6 +173,39 @@ pub(crate) struct OwnProcess {
     pub name: String,
     /// Where it is, if it has a journey.
     pub location: Option<String>,
+}
+
+/// What a node says of itself in an instant, of all that its reports say: the rest changes anyhow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ordered {
+    pub draining: bool,
+    pub blocked: bool,
+    pub stays: bool,
+}
+
+impl Ordered {
+    #[must_use]
+    pub(crate) fn of(report: &Report) -> Self {
+        Self {
+            draining: report.draining,
+            blocked: report.blocked,
+            stays: report.stays,
+        }
+    }
+
+    fn put_into(self, report: &mut Report) {
+        report.draining = self.draining;
+        report.blocked = self.blocked;
+        report.stays = self.stays;
+    }
+}
+
+/// A member that could not be told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Untold {
+    pub node: String,
+    /// Whoever wanted to tell it holds it for down, and has not tried.
+    pub down: bool,
 }
 
 #[derive(Debug, Error)]
@@ -235,6 +278,8 @@ pub(crate) struct Health {
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     by_name: HashMap<String, Health>,
+    /// What nodes said between two reports, and when: older reports, which other nodes hand on, do not undo it.
+    ordered: HashMap<String, (Ordered, Instant)>,
     reached: HashMap<String, Reach>,
     skews: HashMap<String, i64>,
     /// When this node was removed, in Unix seconds: members that have heard of it refuse us.
@@ -245,7 +290,12 @@ pub(crate) struct Peers {
 
 impl Peers {
     /// Notes what a node reported of itself at the time `heard`.
-    pub(crate) fn heard(&mut self, name: &str, report: Report, heard: Instant) {
+    pub(crate) fn heard(&mut self, name: &str, mut report: Report, heard: Instant) {
+        match self.ordered.get(name) {
+            Some((ordered, at)) if heard < *at => ordered.put_into(&mut report),
+            Some(_) => drop(self.ordered.remove(name)),
+            None => {}
+        }
         let skew_ms = self.skews.get(name).copied().unwrap_or(0);
         let health = Health {
             heard,
@@ -253,6 +303,14 @@ impl Peers {
             skew_ms,
         };
         self.by_name.insert(name.to_string(), health);
+    }
+
+    /// Notes what a node said of its orders at the time `at`, ahead of its next report.
+    pub(crate) fn ordered(&mut self, name: &str, ordered: Ordered, at: Instant) {
+        if let Some(health) = self.by_name.get_mut(name) {
+            ordered.put_into(&mut health.report);
+        }
+        self.ordered.insert(name.to_string(), (ordered, at));
     }
 
     /// A node has said, since its last report, that it is not drained any more.
@@ -290,6 +348,7 @@ impl Peers {
 
     pub(crate) fn forget(&mut self, name: &str) {
         self.by_name.remove(name);
+        self.ordered.remove(name);
         self.reached.remove(name);
         self.skews.remove(name);
         self.rates.remove(name);
@@ -302,10 +361,18 @@ impl Peers {
             _ if self.refused_since.is_some() => NodeState::Down,
             None | Some(Reach::Down) => NodeState::Down,
             Some(Reach::Suspect) => NodeState::Suspect,
-            Some(Reach::Up) if self.get(name).is_some_and(|health| health.report.draining) => {
-                NodeState::Draining
-            }
+            Some(Reach::Up) if self.is_draining(name) => NodeState::Draining,
             Some(Reach::Up) => NodeState::Up,
+        }
+    }
+
+    fn is_draining(&self, name: &str) -> bool {
+        match self.get(name) {
+            Some(health) => health.report.draining,
+            None => self
+                .ordered
+                .get(name)
+                .is_some_and(|(ordered, _)| ordered.draining),
         }
     }
 
@@ -414,11 +481,16 @@ mod tests {
             name: "\u{1}".repeat(15),
             location: Some("n".repeat(63)),
         };
+        let untold = Untold {
+            node: "n".repeat(63),
+            down: false,
+        };
         let reply = NodeReply::Drain {
             guests: u32::MAX,
             own: vec![process; NAMED_MAX],
             more: u32::MAX,
             lifted: false,
+            untold: vec![untold; UNTOLD_MAX],
         };
         let length = serde_json::to_vec(&reply).expect("encoded").len();
         assert!(length <= FRAME_MAX, "{length}");
@@ -444,6 +516,33 @@ mod tests {
         assert_eq!(peers.state("n2"), NodeState::Down);
         peers.forget("n2");
         assert!(peers.get("n2").is_none());
+    }
+
+    /// Other nodes hand on what a node reported before it was drained, and that may come after its own word.
+    #[test]
+    fn an_older_report_does_not_undo_what_a_node_said_of_its_orders() {
+        let mut peers = Peers::default();
+        peers.stands("n2", Reach::Up);
+        let begun = Instant::now();
+        let later = begun + std::time::Duration::from_millis(10);
+        let drained = Ordered {
+            draining: true,
+            blocked: true,
+            stays: true,
+        };
+        peers.ordered("n2", drained, later);
+        assert_eq!(peers.state("n2"), NodeState::Draining, "without any report");
+        peers.heard("n2", Report::default(), begun);
+        assert_eq!(peers.state("n2"), NodeState::Draining);
+        let known = peers.get("n2").map(|health| Ordered::of(&health.report));
+        assert_eq!(known, Some(drained));
+        peers.heard("n2", Report::default(), later);
+        assert_eq!(peers.state("n2"), NodeState::Up);
+        peers.ordered("n2", drained, later);
+        assert_eq!(peers.state("n2"), NodeState::Draining, "with a report");
+        peers.forget("n2");
+        peers.stands("n2", Reach::Up);
+        assert_eq!(peers.state("n2"), NodeState::Up);
     }
 
     #[test]

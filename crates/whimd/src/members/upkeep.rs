@@ -1,5 +1,6 @@
 //! Keeps this node a member, and tells others of members: renewals, admissions, removals.
 
+use std::time::Instant;
 use whim_net::join::{Asked, JoinRefusal, Served};
 use whim_net::name::NodeName;
 use whim_net::tls::issue::Issued;
@@ -80,6 +81,11 @@ pub(crate) fn answer(
         }
         NodeRequest::About => {
             return NodeReply::About { about: about() };
+        }
+        NodeRequest::Ordered { ordered } => {
+            let mut peers = ground.peers();
+            peers.ordered(peer.node.as_str(), ordered, Instant::now());
+            return NodeReply::Done;
         }
         NodeRequest::Leave => remove(ground, &peer.node).map(|()| NodeReply::Done),
         _ => {
