@@ -257,7 +257,7 @@ fn other_users_may_look_but_not_touch() {
     }
     good(&as_nobody(&["ps"]));
     good(&as_nobody(&["nodes"]));
-    let mut sleeper = support::Owned(Command::new("sleep").arg("60").spawn().expect("sleep runs"));
+    let mut sleeper = support::Owned::sleeper();
     let pid = sleeper.0.id().to_string();
     for words in [
         &["adopt", &pid][..],
@@ -422,7 +422,7 @@ fn candidates_and_their_descendants_are_listed_across_a_restart() {
     let mut daemon = alone(&place);
     good(&daemon.ask(&["init", "--node", "n1"]));
     let mut command = daemon.whim(&["run", "--pin", "sh", "-c", "sleep 1000 & wait"]);
-    let program = support::Owned(command.spawn().expect("runs"));
+    let program = support::Owned::quiet(&mut command);
     let pid = i64::from(program.0.id());
     let rows = until("both processes", || {
         let rows = daemon.rows(&["ps", "--json"]);
@@ -471,7 +471,7 @@ fn held_processes_stay_until_they_are_let_go() {
     let place = place();
     let daemon = alone(&place);
     good(&daemon.ask(&["init", "--node", "n1"]));
-    let sleeper = support::Owned(Command::new("sleep").arg("60").spawn().expect("sleep runs"));
+    let sleeper = support::Owned::sleeper();
     let pid = sleeper.0.id().to_string();
     let text = good(&daemon.ask(&["bring", "--hold", &pid]));
     assert!(text.contains("whim go"), "{text}");
@@ -588,7 +588,7 @@ fn a_removed_node_is_refused_at_once() {
     good(&a.ask(&["remove", "c"]));
     assert_eq!(a.state_of("c"), None);
     until("b has heard", || b.state_of("c").is_none().then_some(()));
-    let sleeper = support::Owned(Command::new("sleep").arg("60").spawn().expect("sleep runs"));
+    let sleeper = support::Owned::sleeper();
     let pid = sleeper.0.id().to_string();
     // c still believes to be a member, and both others refuse it.
     for node in ["a", "b"] {
@@ -637,7 +637,7 @@ fn a_silent_node_goes_down_and_comes_back() {
     });
     until("b is down", || (a.state_of("b")? == "down").then_some(()));
     assert_eq!(a.state_of("c").as_deref(), Some("up"));
-    let sleeper = support::Owned(Command::new("sleep").arg("60").spawn().expect("sleep runs"));
+    let sleeper = support::Owned::sleeper();
     let error = bad(&a.ask(&["migrate", &sleeper.0.id().to_string(), "b"]), 1);
     assert!(error.contains("it is down"), "{error}");
     network.at_bridge("ip link set v2 master br0");

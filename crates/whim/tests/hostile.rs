@@ -146,13 +146,8 @@ sys.stdin.read()
 "
         ),
     );
-    let mut holder = Owned(
-        holder
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("python3"),
-    );
+    let holder = holder.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut holder = Owned::start(holder);
     let mut lines = BufReader::new(holder.0.stdout.take().expect("piped")).lines();
     let mut line = || lines.next().expect("a line").expect("text");
     let last = line();
@@ -304,7 +299,7 @@ fn administrative_requests_are_refused() {
     let place = place();
     let daemon = alone(&place);
     good(&daemon.ask(&["init", "--node", "n1"]));
-    let mut sleeper = Owned(Command::new("sleep").arg("60").spawn().expect("sleep"));
+    let mut sleeper = Owned::sleeper();
     let pid = sleeper.0.id();
     for (what, request) in [
         ("a token", r#"{"request":"token"}"#.to_owned()),

@@ -57,7 +57,8 @@ impl Program {
         let file = std::fs::File::create(&output).expect("a file");
         let mut enter = network.enter(1);
         enter.push(support::whim().display().to_string());
-        let process = Command::new(&enter[0])
+        let mut command = Command::new(&enter[0]);
+        command
             .args(&enter[1..])
             .arg("run")
             .args(options)
@@ -65,11 +66,9 @@ impl Program {
             .args(words)
             .env("WHIM_SOCKET", a.socket())
             .stdin(Stdio::null())
-            .stdout(file)
-            .spawn()
-            .expect("it runs");
+            .stdout(file);
         let program = Self {
-            process: Owned(process),
+            process: Owned::start(&mut command),
             output,
         };
         until("the program", || program.find(a));
@@ -483,7 +482,7 @@ fn supervisors_have_their_owners_rights_and_guests_a_private_uid() {
         .env("WHIM_SOCKET", a.socket())
         .args(["run", "sleep", "1000"])
         .current_dir("/");
-    let program = Owned(command.uid(65_534).gid(65_534).spawn().expect("runs"));
+    let program = Owned::quiet(command.uid(65_534).gid(65_534));
     let pid = program.0.id().to_string();
     let ps = || a.rows(&["ps", "--json"]);
     until("the program", || {

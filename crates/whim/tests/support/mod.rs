@@ -1,6 +1,7 @@
 //! Real daemons in directories, and where it matters network namespaces, of their own.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -87,12 +88,47 @@ pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A process that ends with its owner.
-pub(crate) struct Owned(pub Child);
+/// A process, in a group with what it starts. All of them end with their owner; and with this test, if nobody could
+/// drop the owner because the test was killed: a shell waits for the end of a pipe that is ours.
+pub(crate) struct Owned(pub Child, Child);
+
+/// Waits for the end of its input, and ends a group then.
+const WATCH: &str = "read -r _; exec kill -KILL -- \"-$1\"";
+
+impl Owned {
+    /// Starts it with the input and outputs that the command says, or else ours.
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let program = command.process_group(0).spawn().expect("it starts");
+        let watch = Command::new("sh")
+            .args(["-c", WATCH, "sh", &program.id().to_string()])
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Self(program, watch.expect("a shell starts"))
+    }
+
+    /// Starts it without any of our outputs: whoever reads those waits for all that have them.
+    pub(crate) fn quiet(command: &mut Command) -> Self {
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null());
+        Self::start(command.stderr(Stdio::null()))
+    }
+
+    /// One that does nothing for a minute.
+    pub(crate) fn sleeper() -> Self {
+        Self::quiet(Command::new("sleep").arg("60"))
+    }
+}
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        let _ = self.0.kill();
+        // First, so that it does not mistake a later group of this number for ours.
+        let _ = self.1.kill();
+        let _ = self.1.wait();
+        let group = nix::unistd::Pid::from_raw(self.0.id().cast_signed());
+        // The number is free again if somebody has waited for the program, unless others of the group live.
+        let _ = nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL);
         let _ = self.0.wait();
     }
 }
@@ -128,7 +164,8 @@ impl Daemon {
             .append(true)
             .open(self.directory.join("whimd.log"))
             .expect("log");
-        let child = Command::new(&words[0])
+        let mut command = Command::new(&words[0]);
+        command
             .args(&words[1..])
             .arg("--state")
             .arg(self.directory.join("state"))
@@ -136,10 +173,9 @@ impl Daemon {
             .arg(self.directory.join("run"))
             .args(&self.arguments)
             .stdin(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("whimd starts");
-        self.process = Some(Owned(child));
+            .stdout(log.try_clone().expect("log"))
+            .stderr(log);
+        self.process = Some(Owned::start(&mut command));
         let socket = self.socket();
         until("the control socket", || {
             std::os::unix::net::UnixStream::connect(&socket)
@@ -340,18 +376,16 @@ fn shell(enter: &[String], script: &str) {
 /// A process that does nothing but keep namespaces; it is in them once it has said so.
 fn holder(command: &mut Command) -> Owned {
     use std::io::Read;
-    let mut child = command
+    let command = command
         .args(["sh", "-c", "echo ready; exec sleep infinity"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("unshare runs");
+        .stdin(Stdio::null());
+    let mut holder = Owned::start(command.stdout(Stdio::piped()));
     let mut line = [0; 6];
-    let output = child.stdout.as_mut().expect("output");
+    let output = holder.0.stdout.as_mut().expect("output");
     output
         .read_exact(&mut line)
         .expect("the namespaces are there");
-    Owned(child)
+    holder
 }
 
 /// Three daemons a, b, c in network namespaces of their own, not yet in a cluster.
