@@ -294,6 +294,7 @@ fn run(cluster: &Cluster, program: &Program, moved: Option<Duration>) -> Result<
     };
     command
         .current_dir(&directory)
+        .env("PATH", list::PATH)
         .stdin(Stdio::null())
         .stdout(File::create(directory.join("output"))?)
         .stderr(File::create(directory.join("errors"))?);

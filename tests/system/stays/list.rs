@@ -11,6 +11,8 @@ use whim_system_tests::{Context, Result, bail, ensure};
 /// How long a package may take to come.
 const INSTALL_LIMIT: Duration = Duration::from_secs(3600);
 const PROBE_LIMIT: Duration = Duration::from_secs(120);
+/// Where programs are found: those of the packages, whatever else its people have put on the machine.
+pub(super) const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A program of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,7 +96,7 @@ impl Need {
             format!("command -v '{what}'")
         };
         let mut command = Command::new("bash");
-        command.args(["-c", &probe]);
+        command.args(["-c", &probe]).env("PATH", PATH);
         output(&mut command, PROBE_LIMIT).is_ok_and(|output| output.status.success())
     }
 }
