@@ -13,6 +13,7 @@ mod overhead;
 pub(crate) mod peer;
 mod reactions;
 mod speed;
+mod start;
 mod worker;
 
 use whim_system_tests::Case;
@@ -30,5 +31,6 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("bench::overhead", |_| overhead::measure()),
         Case::new("bench::reactions", |_| reactions::measure()),
         Case::new("bench::speed", |_| speed::measure()),
+        Case::new("bench::start", |_| start::measure()),
     ]
 }
