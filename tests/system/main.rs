@@ -20,6 +20,7 @@ mod bench;
 mod breaks;
 mod browser;
 mod clocks;
+mod completions;
 mod conformance;
 mod containers;
 mod costs;
@@ -110,6 +111,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(balancing::cases());
     cases.extend(behaviours::cases());
     cases.extend(clocks::cases());
+    cases.extend(completions::cases());
     cases.extend(handing::cases());
     cases.extend(history::cases());
     cases.extend(metrics::cases());

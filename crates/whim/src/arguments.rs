@@ -284,6 +284,12 @@ pub(crate) enum Verb {
     },
     /// Print completions for a shell
     Completions { shell: Shell },
+    /// Print the words that may stand at the end of a command line, for the scripts of 'completions'
+    #[command(hide = true)]
+    CompleteWords {
+        #[arg(last = true, value_name = "LINE")]
+        line: Vec<String>,
+    },
     /// Write the man pages into a directory
     #[command(hide = true)]
     Man { directory: PathBuf },

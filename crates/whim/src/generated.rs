@@ -1,18 +1,46 @@
 //! Man pages and completions, from the definition that also parses the command line.
 
 use clap::{Command, CommandFactory};
-use clap_complete::Shell;
+use clap_complete::{Generator, Shell};
 use std::fs;
 use std::io;
 use std::path::Path;
 
 use crate::arguments::{Arguments, MORE};
+use crate::completion;
+
+/// What asks for words that only a running system knows, in the languages of shells.
+const BASH: &str = include_str!("completion/whim.bash");
+const ZSH: &str = include_str!("completion/whim.zsh");
+const FISH: &str = include_str!("completion/whim.fish");
+/// What the script for zsh does at its end, when its functions are there.
+const ZSH_END: &str = "if [ \"$funcstack[1]\" = \"_whim\" ]; then";
 
 /// Completions for `shell`, to standard output.
 pub(crate) fn completions(shell: Shell) {
+    crate::output::line(script(shell).trim_end());
+}
+
+/// The script of a shell: what follows from the definition, and behind it what asks for more.
+fn script(shell: Shell) -> String {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut visible(), "whim", &mut text);
-    crate::output::line(String::from_utf8_lossy(&text).trim_end());
+    let mut text = String::from_utf8_lossy(&text).into_owned();
+    match shell {
+        Shell::Bash => text.push_str(BASH),
+        Shell::Zsh => text = text.replace(ZSH_END, &format!("{ZSH}{ZSH_END}")),
+        Shell::Fish => {
+            text.push_str(FISH);
+            for option in completion::options() {
+                let line = format!(
+                    "complete -c whim -n __whim_words_here -l {option} -x -a '$__whim_words'\n"
+                );
+                text.push_str(&line);
+            }
+        }
+        _ => {}
+    }
+    text
 }
 
 /// Completion files for the usual shells, into `directory`.
@@ -22,7 +50,7 @@ pub(crate) fn completions(shell: Shell) {
 pub(crate) fn completion_files(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        clap_complete::generate_to(shell, &mut visible(), "whim", directory)?;
+        fs::write(directory.join(shell.file_name("whim")), script(shell))?;
     }
     Ok(())
 }
@@ -80,6 +108,18 @@ fn man_page(command: &Command, name: &str, directory: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn scripts_ask_for_words() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let script = script(shell);
+            assert_eq!(
+                script.matches("complete-words").count(),
+                1,
+                "{shell}: {script}"
+            );
+        }
+    }
 
     #[test]
     fn the_page_has_examples_exit_statuses_and_files() {

@@ -14,6 +14,7 @@ use whim_control::protocol::{Answer, Request};
 mod arguments;
 mod authority;
 mod check;
+mod completion;
 mod confirm;
 mod doctor;
 mod generated;
@@ -66,6 +67,9 @@ fn main() -> ExitCode {
         Verb::Doctor { .. } => ExitCode::FAILURE,
         Verb::Top(seen) => watched(monitor::top, socket, wait, &seen),
         Verb::Mon(seen) => watched(monitor::mon, socket, wait, &seen),
+        Verb::CompleteWords { line } => {
+            completion::answer(&line, Arc::new(move || connect_once(socket.as_deref())))
+        }
         Verb::Lab(verb) => laboratory::perform(*verb).unwrap_or_else(|error| refuse(&error)),
         Verb::Join {
             host, token_file, ..
