@@ -1,33 +1,30 @@
 //! The command line, from which help, man pages and completions are made.
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Command, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 use whim_control::protocol::{LeaseChoice, RunClass};
 
-/// What `whim --help` and whim(1) say behind all verbs.
-pub(crate) const MORE: &str = "\
-Examples:
-  whim lab up                   three nodes on this machine, to try it out
-  whim run -- ./simulation      a program that may move
-  whim ps                       where programs are
-  whim migrate 4711 best        process 4711 to the least loaded node
-  whim migrate 4711 home        and back
-  whim why 4711                 why it is where it is, or stays
+pub(crate) mod pages;
 
-Exit status:
-  0    done
-  1    refused or failed; standard error says why
-  2    the command line was not understood
-  125  'run' and 'shell': the program was not started; 126, 127: it cannot be executed, there is none;
-       else they end as the program does
+/// The command line, with what help and man pages say of each verb behind its options.
+#[must_use]
+pub(crate) fn command() -> Command {
+    told(Arguments::command(), "")
+}
 
-Files:
-  /etc/whim/config.toml         configuration (of a plain user's daemon ~/.config/whim/config.toml)
-  /var/lib/whim                 what the daemon keeps (~/.local/state/whim)
-  /run/whim                     its sockets ($XDG_RUNTIME_DIR/whim)";
+fn told(command: Command, verb: &str) -> Command {
+    let command = command.mut_subcommands(|below| {
+        let path = format!("{verb} {}", below.get_name());
+        told(below, path.trim_start())
+    });
+    match pages::of(verb) {
+        Some(page) => command.after_long_help(page.text()),
+        None => command,
+    }
+}
 
 /// Ordinary machines as one computer: programs move between them while they run.
 #[derive(Debug, Parser)]
@@ -35,8 +32,7 @@ Files:
     name = "whim",
     version,
     max_term_width = 100,
-    arg_required_else_help = true,
-    after_long_help = MORE
+    arg_required_else_help = true
 )]
 pub(crate) struct Arguments {
     /// Control socket of the daemon (default: that of this user's daemon, or else of root's)
@@ -596,7 +592,6 @@ pub(crate) struct LinkOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -2,11 +2,14 @@
 
 use clap::{Command, CommandFactory};
 use clap_complete::{Generator, Shell};
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
 use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::arguments::{Arguments, MORE};
+use crate::arguments;
+use crate::arguments::pages::{self, Page};
 use crate::completion;
 
 /// What asks for words that only a running system knows, in the languages of shells.
@@ -57,7 +60,7 @@ pub(crate) fn completion_files(directory: &Path) -> io::Result<()> {
 
 /// The command line without what is hidden.
 fn visible() -> Command {
-    let whole = Arguments::command();
+    let whole = arguments::command();
     let kept: Vec<Command> = whole
         .get_subcommands()
         .filter(|verb| !verb.is_hide_set())
@@ -67,10 +70,7 @@ fn visible() -> Command {
     if let Some(about) = whole.get_about() {
         command = command.about(about.clone());
     }
-    command
-        .version(env!("CARGO_PKG_VERSION"))
-        .after_long_help(MORE)
-        .subcommands(kept)
+    command.version(env!("CARGO_PKG_VERSION")).subcommands(kept)
 }
 
 /// `whim.1`, `whim-run.1`, `whim-lab-up.1`, ..., `whimd.1` into `directory`.
@@ -81,28 +81,68 @@ pub(crate) fn man_pages(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     let mut command = visible().disable_help_subcommand(true);
     command.build();
-    man_page(&command, "whim", directory)?;
+    man_page(&command, "whim", "", directory)?;
     let mut daemon = whim_control::arguments::Arguments::command();
     daemon.build();
-    man_page(&daemon, "whimd", directory)
+    write_page(&daemon, "whimd", None, directory)
 }
 
-fn man_page(command: &Command, name: &str, directory: &Path) -> io::Result<()> {
-    let page = command
+fn man_page(command: &Command, name: &str, verb: &str, directory: &Path) -> io::Result<()> {
+    write_page(command, name, pages::of(verb), directory)?;
+    for below in command
+        .get_subcommands()
+        .filter(|below| below.get_name() != "help")
+    {
+        let below_name = format!("{name}-{}", below.get_name());
+        let path = format!("{verb} {}", below.get_name());
+        man_page(below, &below_name, path.trim_start(), directory)?;
+    }
+    Ok(())
+}
+
+/// A page, with what is said of its verb in sections of their own.
+fn write_page(
+    command: &Command,
+    name: &str,
+    said: Option<&Page>,
+    directory: &Path,
+) -> io::Result<()> {
+    let command = command
         .clone()
         .display_name(name.to_string())
         .bin_name(name.replace('-', " "));
-    let page = clap_mangen::Man::new(page).title(name.to_uppercase());
+    let (verbs, version) = (
+        command.has_subcommands(),
+        command.get_version().is_some() || command.get_long_version().is_some(),
+    );
+    let page = Man::new(command).title(name.to_uppercase());
     let mut text = Vec::new();
-    page.render(&mut text)?;
-    fs::write(directory.join(format!("{name}.1")), text)?;
-    for verb in command
-        .get_subcommands()
-        .filter(|verb| verb.get_name() != "help")
-    {
-        man_page(verb, &format!("{name}-{}", verb.get_name()), directory)?;
+    page.render_title(&mut text)?;
+    page.render_name_section(&mut text)?;
+    page.render_synopsis_section(&mut text)?;
+    page.render_description_section(&mut text)?;
+    page.render_options_section(&mut text)?;
+    if verbs {
+        page.render_subcommands_section(&mut text)?;
     }
-    Ok(())
+    for (title, entries) in said.into_iter().flat_map(Page::parts) {
+        section(title, entries).to_writer(&mut text)?;
+    }
+    if version {
+        page.render_version_section(&mut text)?;
+    }
+    fs::write(directory.join(format!("{name}.1")), text)
+}
+
+fn section(title: &str, entries: &[(&str, &str)]) -> Roff {
+    let mut section = Roff::default();
+    section.control("SH", [title.to_uppercase().as_str()]);
+    for (word, said) in entries {
+        section.control("TP", []);
+        section.text([bold(*word)]);
+        section.text([roman(*said)]);
+    }
+    section
 }
 
 #[cfg(test)]
@@ -122,17 +162,36 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_examples_exit_statuses_and_files() {
+    fn pages_have_examples_exit_statuses_and_files() {
         let directory = tempfile::tempdir().expect("a directory");
         man_pages(directory.path()).expect("written");
-        let page = fs::read_to_string(directory.path().join("whim.1")).expect("a page");
-        for part in [
-            "Examples:",
-            "Exit status:",
-            "Files:",
-            "/etc/whim/config.toml",
+        let read = |name: &str| {
+            let text = fs::read_to_string(directory.path().join(name)).expect("a page");
+            text.replace("\\*(Aq", "'").replace('\\', "")
+        };
+        for (name, parts) in [
+            (
+                "whim.1",
+                &[
+                    "whim migrate 4711 best",
+                    "/etc/whim/config.toml",
+                    ".SH VERSION",
+                ][..],
+            ),
+            (
+                "whim-drain.1",
+                &["whim drain --wait n2", "/var/lib/whim/orders.json"],
+            ),
+            ("whim-run.1", &["whim run --on n2 -- make -j8", "125"]),
+            ("whim-lab-up.1", &["whim lab up --nodes 4", "/run/whim-lab"]),
         ] {
-            assert!(page.contains(part), "{part} is not in {page}");
+            let page = read(name);
+            let all = [parts, &[".SH EXAMPLES", ".SH \"EXIT STATUS\""]].concat();
+            for part in all {
+                assert!(page.contains(part), "{part} is not in {name}: {page}");
+            }
         }
+        assert!(read("whim-drain.1").contains(".SH FILES"));
+        assert!(!read("whim-why.1").contains(".SH FILES"));
     }
 }

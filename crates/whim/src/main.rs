@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result};
-use clap::Parser;
+use clap::FromArgMatches;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -51,7 +51,8 @@ fn main() -> ExitCode {
         Some(word) if word == lab_page::RELAY => return lab_page::relay(words.next()),
         _ => {}
     }
-    let arguments = match Arguments::try_parse() {
+    let parsed = arguments::command().try_get_matches();
+    let arguments = match parsed.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments,
         Err(error) => return wrong_use(&error),
     };
