@@ -13,5 +13,7 @@ pub(crate) mod requests;
 pub(crate) mod server;
 pub(crate) mod telling;
 pub(crate) mod tuning;
+#[cfg(test)]
+mod waiting;
 pub(crate) mod watched;
 pub(crate) mod web;

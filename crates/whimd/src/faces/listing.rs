@@ -594,9 +594,9 @@ pub(crate) fn answers<T>(rows: Vec<T>, make: impl Fn(T) -> Answer) -> Vec<Answer
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-    use std::process::{Command, Stdio};
 
     use super::*;
+    use crate::faces::waiting::Waiting;
     use crate::faults::Faults;
     use crate::members::cluster::Cluster;
     use crate::moves::candidate::Declaration;
@@ -688,21 +688,12 @@ mod tests {
     /// A journey that this supervisor carries. Its own process is another one, so that nothing else says that ours moves.
     fn carried_by(supervisor: &Stat) -> Journey {
         Journey::new(About {
-            journey: "j1".into(),
             pid: std::process::id().cast_signed(),
-            start_time: 0,
-            command: "true".into(),
-            home: "n1".into(),
-            requested_by: 0,
-            begun_ms: 0,
-            run: None,
-            moves_before: 0,
-            guest_supervisor_pid: None,
             notes: Notes {
                 supervisor: Some((supervisor.pid, supervisor.start_time)),
                 ..Notes::default()
             },
-            end: None,
+            ..About::invented("j1")
         })
     }
 
@@ -711,9 +702,8 @@ mod tests {
     async fn a_process_that_its_supervisor_holds_is_moving() {
         let directory = tempfile::tempdir().expect("directory");
         let daemon = daemon(directory.path());
-        let mut program = Command::new("cat");
-        let mut program = program.stdin(Stdio::piped()).spawn().expect("started");
-        let pid = program.id().cast_signed();
+        let program = Waiting::start();
+        let pid = program.pid();
         let stat = processes::stat(pid).expect("alive");
         let caller = Caller {
             pid: 1,
@@ -746,8 +736,6 @@ mod tests {
         assert_eq!((state, stay), (State::Moving, None));
         assert!(why.contains(stay::MOVES_NOW), "{why}");
         assert!(!why.contains("traced by"), "{why}");
-        program.kill().expect("killed");
-        program.wait().expect("ended");
     }
 
     #[test]

@@ -224,6 +224,7 @@ async fn first_move(daemon: &Arc<Daemon>, caller: &Caller, process: Arc<Process>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::faces::waiting::Waiting;
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream as Socket;
     use std::process::{Command, Stdio};
@@ -290,11 +291,8 @@ s.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [d]))
 
     #[test]
     fn who_has_ended_or_changed_is_not_the_peer() {
-        let mut child = Command::new("cat")
-            .stdin(Stdio::piped())
-            .spawn()
-            .expect("cat");
-        let pid = child.id().cast_signed();
+        let child = Waiting::start();
+        let pid = child.pid();
         let of_child = Caller { pid, ..caller() };
         let open = || Pidfd::open(pid).expect("a descriptor");
         let (kept, other) = (open(), open());
@@ -302,7 +300,7 @@ s.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [d]))
         let uid = of_child.uid + 1;
         let changed = itself(&Caller { uid, ..of_child }, other);
         assert!(matches!(changed, Err(RegisterError::OtherRights)));
-        child.wait().expect("its input has ended");
+        drop(child);
         let ended = itself(&Caller { pid, ..caller() }, kept);
         assert!(matches!(ended, Err(RegisterError::Ended)));
     }

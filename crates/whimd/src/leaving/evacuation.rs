@@ -552,20 +552,7 @@ mod tests {
 
     #[test]
     fn only_the_host_of_a_process_may_ask_to_be_rid_of_it() {
-        let mut journey = Journey::new(About {
-            journey: "j".into(),
-            pid: 7,
-            start_time: 1,
-            command: "work".into(),
-            home: "n1".into(),
-            requested_by: 0,
-            begun_ms: 0,
-            run: None,
-            moves_before: 0,
-            guest_supervisor_pid: None,
-            notes: crate::moves::journeys::Notes::default(),
-            end: None,
-        });
+        let mut journey = Journey::new(About::invented("j"));
         assert!(!is_there(&journey, "n2", 1), "Nothing is known of it yet");
         journey.status = Some(Status {
             journey: "j".into(),

@@ -392,14 +392,13 @@ impl Journeys {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn about(number: u64) -> About {
-        About {
-            journey: format!("j{number}"),
+impl About {
+    /// A journey as tests want one: of process 4711 of n1, without anything that has happened to it.
+    pub(crate) fn invented(journey: &str) -> Self {
+        Self {
+            journey: journey.into(),
             pid: 4711,
-            start_time: number,
+            start_time: 0,
             command: "true".into(),
             home: "n1".into(),
             requested_by: 0,
@@ -409,6 +408,18 @@ mod tests {
             guest_supervisor_pid: None,
             notes: Notes::default(),
             end: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn about(number: u64) -> About {
+        About {
+            start_time: number,
+            ..About::invented(&format!("j{number}"))
         }
     }
 
