@@ -138,7 +138,7 @@ os.execv(words[0], words)"
 }
 
 /// Starts words on n1, as root, in a process of this number.
-fn come_round(cluster: &Cluster, pid: i32, words: &[&str]) -> Result<Running> {
+pub(crate) fn come_round(cluster: &Cluster, pid: i32, words: &[&str]) -> Result<Running> {
     let gone = format!("/proc/{pid}");
     eventually(PATIENCE, &format!("{pid} is free"), || {
         Ok(cluster.run("n1", &["test", "!", "-e", &gone]).ok())
