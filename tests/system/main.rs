@@ -76,6 +76,7 @@ mod schedules;
 mod secrets;
 mod selftests;
 mod sensing;
+mod signal_descriptors;
 mod simulations;
 mod slurm;
 mod stay;
@@ -139,6 +140,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(secrets::cases());
     cases.extend(selftests::cases());
     cases.extend(sensing::cases());
+    cases.extend(signal_descriptors::cases());
     cases.extend(simulations::cases());
     cases.extend(membership::cases());
     cases.extend(memory::cases());
