@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
@@ -16,6 +17,11 @@ const FIRST_OF_USER: usize = 2;
 /// How many connections are admitted beyond that limit in all, because a user may have thousands of uids
 /// (subuid(5)).
 const FIRST_MAX: usize = 512;
+
+/// For how long the group of administrators is taken to have the number that it was found to have, and for how long it
+/// is taken to be missing: somebody may be about to make it.
+const FOUND_HOLDS: Duration = Duration::from_secs(10);
+const MISSING_HOLDS: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(crate) enum ClientError {
@@ -39,6 +45,30 @@ struct Counts {
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     counts: Mutex<Counts>,
+    pub(crate) administrators: Administrators,
+}
+
+/// The number of the group of administrators. To look it up takes dozens of calls, or a server, and each command waits
+/// for that: it is done once in a while. Who belongs to the group is asked of the kernel each time.
+#[derive(Debug, Default)]
+pub(crate) struct Administrators {
+    found: Mutex<Option<(Instant, Option<u32>)>>,
+}
+
+impl Administrators {
+    /// The number; `None` if there is no such group.
+    pub(crate) fn gid(&self, now: Instant, look: impl FnOnce() -> Option<u32>) -> Option<u32> {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let holds = |gid: Option<u32>| gid.map_or(MISSING_HOLDS, |_| FOUND_HOLDS);
+        match *found {
+            Some((at, gid)) if now < at + holds(gid) => gid,
+            _ => {
+                let gid = look();
+                *found = Some((now, gid));
+                gid
+            }
+        }
+    }
 }
 
 /// The place of one connection; dropped when it ends.
@@ -100,6 +130,21 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_group_is_looked_up_again_after_a_while_and_sooner_if_it_is_missing() {
+        let administrators = Administrators::default();
+        let begun = Instant::now();
+        let unwanted = || unreachable!("it is known");
+        assert_eq!(administrators.gid(begun, || None), None);
+        let soon = begun + MISSING_HOLDS / 2;
+        assert_eq!(administrators.gid(soon, unwanted), None);
+        let made = begun + MISSING_HOLDS;
+        assert_eq!(administrators.gid(made, || Some(7)), Some(7));
+        let later = made + FOUND_HOLDS / 2;
+        assert_eq!(administrators.gid(later, unwanted), Some(7));
+        assert_eq!(administrators.gid(made + FOUND_HOLDS, || Some(8)), Some(8));
+    }
 
     #[test]
     fn clients_are_admitted_up_to_their_limits() {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
@@ -73,18 +73,26 @@ async fn turn_away(listener: &UnixListener) -> bool {
     true
 }
 
-fn caller(daemon: &Daemon, stream: &UnixStream) -> Result<Caller, credentials::CredentialError> {
+fn caller(
+    daemon: &Daemon,
+    clients: &Clients,
+    stream: &UnixStream,
+) -> Result<Caller, credentials::CredentialError> {
     let peer = credentials::peer(stream)?;
     let own = nix::unistd::geteuid().as_raw();
-    let admin_group = nix::unistd::Group::from_name(ADMIN_GROUP).ok().flatten();
-    let in_group = admin_group.is_some_and(|group| {
-        let groups = credentials::peer_groups(stream).unwrap_or_default();
-        let gid = group.gid.as_raw();
-        peer.gid == gid || groups.contains(&gid)
-    });
     // A daemon without root belongs to the user that started it.
     let owner = !daemon.settings().root && peer.uid == own;
-    let admin = peer.uid == 0 || in_group || owner;
+    let admin = peer.uid == 0 || owner || {
+        let look = || nix::unistd::Group::from_name(ADMIN_GROUP).ok().flatten();
+        let look = || look().map(|group| group.gid.as_raw());
+        clients
+            .administrators
+            .gid(Instant::now(), look)
+            .is_some_and(|gid| {
+                let groups = credentials::peer_groups(stream).unwrap_or_default();
+                peer.gid == gid || groups.contains(&gid)
+            })
+    };
     Ok(Caller {
         pid: peer.pid,
         uid: peer.uid,
@@ -101,7 +109,7 @@ async fn client(
     clients: &Arc<Clients>,
     stream: UnixStream,
 ) {
-    let caller = match caller(daemon, &stream) {
+    let caller = match caller(daemon, clients, &stream) {
         Ok(caller) => caller,
         Err(error) => {
             tracing::warn!(%error, "a client is refused");
