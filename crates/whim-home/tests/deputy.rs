@@ -33,7 +33,7 @@ fn a_program_that_waits_for_input_goes_on_after_its_return() {
         let before = resident_kib(program.pid());
         let (frozen, captured, contents) = take(program.pid());
         let original = Original::of(&captured.image, captured.locks_future);
-        let server = convert(frozen, &original).expect("converted");
+        let server = convert(frozen, None, &original).expect("converted");
         let while_away = resident_kib(program.pid());
         assert!(
             while_away * 3 < before,
@@ -115,7 +115,7 @@ fn calls_are_executed_with_their_buffers_at_the_original_addresses() {
     program.line();
     let (frozen, captured, contents) = take(program.pid());
     let original = Original::of(&captured.image, captured.locks_future);
-    let mut server = convert(frozen, &original).expect("converted");
+    let mut server = convert(frozen, None, &original).expect("converted");
     let tid = program.pid();
     let mut sequence = 0;
     let mut ask = |server: &mut Server, number: i64, args: [u64; 6], regions, tail: &[u8]| {

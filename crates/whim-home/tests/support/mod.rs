@@ -167,7 +167,7 @@ pub(crate) struct Converted {
 pub(crate) fn convert_program(program: Program) -> Converted {
     let (frozen, captured, contents) = take(program.pid());
     let original = Original::of(&captured.image, captured.locks_future);
-    let server = convert(frozen, &original).expect("converted");
+    let server = convert(frozen, None, &original).expect("converted");
     Converted {
         program,
         server,
