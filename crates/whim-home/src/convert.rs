@@ -124,7 +124,7 @@ impl Original {
 }
 
 /// Turns the frozen original into a serving deputy. If its control group is frozen meanwhile, that is waited
-/// for. `early` is [`early_uffd`]'s.
+/// for. `early` is what a filtered process has made before the commit (`early_uffd`).
 ///
 /// # Errors
 /// Any refusal of the kernel. The guest runs already: the caller ends both.
