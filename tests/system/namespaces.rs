@@ -115,8 +115,8 @@ const QUESTIONS: &[&str] = &[
     "B kill 1 9",
     "B kill 1 1",
     "A raise 6",
-    // Nobody has this number. Those up to about 15 are threads', by turns, in an order that nobody sets.
-    "A kill 77 15",
+    // Nobody has this number. Smaller ones are threads', by turns, in an order that nobody sets.
+    "A kill 4000000 15",
     "C orphan",
     "B wait -1",
     "B tell",
