@@ -377,6 +377,14 @@ fn drain_is_known(cluster: &Cluster) -> Result<()> {
         }
         Ok(())
     };
+    // Nodes of a cluster that has just been made may not have met yet.
+    for asked in ["n1", "n2", "n3"] {
+        for node in ["n1", "n2", "n3"] {
+            eventually(SHORT, "the nodes have met", || {
+                Ok((node_at(cluster, asked, node)?["state"] == "up").then_some(()))
+            })?;
+        }
+    }
     // The order is given at the node, and from afar.
     for (from, node) in [("n2", "n2"), ("n3", "n3"), ("n1", "n2"), ("n2", "n3")] {
         let said = cluster.whim(from, &["drain", node])?;
