@@ -1,7 +1,6 @@
 //! Reported calls. The table decides whether a call is executed here, at home, or by going home.
 
 use crate::cut::end_call;
-use crate::descriptor_signals::OTHER_MASK;
 use crate::error::GuestError;
 use crate::guest::{After, Forwarded, Guest, Kind, Outgoing, Thread, Trace, Waiting};
 use crate::numbers::low;
@@ -231,15 +230,12 @@ impl Guest {
         else {
             return Ok(());
         };
-        let call = waiting.call;
+        let (call, cancelled) = (waiting.call, waiting.cancelled);
         let masked = self.mask_for_home(host_tid, &call, waiting.again);
-        if let Some(mask) = forward.wait_mask
-            && self.blocks_others(host_tid, mask)
-        {
-            self.go_home(host_tid, OTHER_MASK);
+        if self.goes_home_for(host_tid, forward.wait_mask) {
             return Ok(());
         }
-        if waiting.cancelled && forward.may_block {
+        if cancelled && forward.may_block {
             // A handler became due while the call's pages were fetched. The call begins after the
             // handler.
             return self.respond(host_tid, Response::Result(ERESTARTNOINTR));
@@ -430,10 +426,7 @@ impl Guest {
         if self.must_wait() {
             return Ok(());
         }
-        if let Some(mask) = forwarded.wait_mask
-            && self.blocks_others(host_tid, mask)
-        {
-            self.go_home(host_tid, OTHER_MASK);
+        if self.goes_home_for(host_tid, forwarded.wait_mask) {
             return Ok(());
         }
         let waiting = self

@@ -9,14 +9,19 @@ use whim_calls::{MaskChange, Signal};
 use whim_sys::seccomp::Response;
 
 /// Why a program comes home that is to block other ones of these signals.
-pub(crate) const OTHER_MASK: &str =
-    "under its mask other ones wait of the signals that a descriptor reads";
+const OTHER_MASK: &str = "under its mask other ones wait of the signals that a descriptor reads";
 
 impl Guest {
-    /// Whether the thread would block other ones of these signals under this mask than it does now.
-    pub(crate) fn blocks_others(&self, host_tid: i32, mask: u64) -> bool {
+    /// Takes the program home if the thread would block other ones of these signals under this mask than it does now;
+    /// whether it does.
+    pub(crate) fn goes_home_for(&mut self, host_tid: i32, mask: Option<u64>) -> bool {
         let read = self.context.descriptor_signals;
-        read != 0 && (self.status(host_tid).blocked ^ mask) & read != 0
+        let goes = mask
+            .is_some_and(|mask| read != 0 && (self.status(host_tid).blocked ^ mask) & read != 0);
+        if goes {
+            self.go_home(host_tid, OTHER_MASK);
+        }
+        goes
     }
 
     /// A thread is to have another mask.
@@ -26,8 +31,7 @@ impl Guest {
         change: MaskChange,
     ) -> Result<(), GuestError> {
         let mask = change.of(self.status(host_tid).blocked);
-        if self.blocks_others(host_tid, mask) {
-            self.go_home(host_tid, OTHER_MASK);
+        if self.goes_home_for(host_tid, Some(mask)) {
             return Ok(());
         }
         self.respond(host_tid, Response::Continue)
