@@ -1,5 +1,6 @@
 //! The command line, from which help, man pages and completions are made.
 
+use clap::error::ErrorKind;
 use clap::{Args, Command, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::ffi::OsString;
@@ -13,6 +14,20 @@ pub(crate) mod pages;
 #[must_use]
 pub(crate) fn command() -> Command {
     told(Arguments::command(), "")
+}
+
+/// Reads the command line. What is said of verbs behind their options is added only where help is asked for: each start
+/// of a program waits for what is done here.
+///
+/// # Errors
+/// It is not understood, or asks for help or the version.
+pub(crate) fn parse() -> Result<Arguments, clap::Error> {
+    Arguments::try_parse().map_err(|error| match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            command().try_get_matches().err().unwrap_or(error)
+        }
+        _ => error,
+    })
 }
 
 fn told(command: Command, verb: &str) -> Command {

@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result};
-use clap::FromArgMatches;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -31,7 +30,7 @@ mod timing;
 mod token;
 mod tune;
 
-use arguments::{Arguments, Ca, ConfigVerb, Generated, NodeOptions, ProcessName, Seen, Verb};
+use arguments::{Ca, ConfigVerb, Generated, NodeOptions, ProcessName, Seen, Verb};
 
 /// Names the control socket where `--socket` does not.
 const SOCKET_VARIABLE: &str = "WHIM_SOCKET";
@@ -51,8 +50,7 @@ fn main() -> ExitCode {
         Some(word) if word == lab_page::RELAY => return lab_page::relay(words.next()),
         _ => {}
     }
-    let parsed = arguments::command().try_get_matches();
-    let arguments = match parsed.and_then(|matches| Arguments::from_arg_matches(&matches)) {
+    let arguments = match arguments::parse() {
         Ok(arguments) => arguments,
         Err(error) => return wrong_use(&error),
     };
