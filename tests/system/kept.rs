@@ -18,6 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("kept::full::thousands_of_signals", 3, |cluster| {
             signals(cluster, "queue many")
         }),
+        Case::in_lab("kept::order_of_signals", 2, order_of_signals),
         Case::in_lab("kept::masks_of_waits", 3, masks_of_waits),
         Case::in_lab("kept::another_alternate_stack", 3, another_alternate_stack),
         Case::in_lab("kept::denied_time_stamps", 3, denied_stamps),
@@ -177,6 +178,24 @@ fn signals(cluster: &Cluster, queue: &str) -> Result<()> {
     let steps = [("n1", queue), ("n2", "shares"), ("n3", "take all")];
     same(cluster, "keeps", &steps)?;
     same(cluster, "keeps", &[("n2", queue), ("home", "take all")])
+}
+
+/// Signals that come during a return do not pass those that have waited away.
+fn order_of_signals(cluster: &Cluster) -> Result<()> {
+    let program = guest::c("order")?.display().to_string();
+    let words = [program.as_str(), "take", "400"];
+    let mut taker = Talk::start(cluster, &mut cluster.run_command("n1", &words))?;
+    let pid = taker.ready()?;
+    let number = pid.to_string();
+    let words = [program.as_str(), "send", &number, "400"];
+    let mut sender = cluster.command("n1", &words).spawn()?;
+    for place in ["n2", "home", "n2", "home"] {
+        cluster.move_to(pid, place)?;
+    }
+    let told = taker.line()?;
+    ensure!(sender.wait()?.success(), "the sender failed");
+    ensure!(told == "400 taken, 0 late", "{told}");
+    taker.end().map(drop)
 }
 
 /// A signal that a call's own mask keeps away waits until the call has ended, however often the program moves

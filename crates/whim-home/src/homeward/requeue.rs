@@ -4,6 +4,8 @@
 //! Meanwhile all signals are masked, and timers go on: the kernel has queued their signals itself. A standard
 //! signal that is queued behind one of those would be dropped, with all that it tells.
 
+mod behind;
+
 use super::HomewardError;
 use crate::deputy::{Deputy, DeputyError, DeputyEvent};
 use crate::held::HeldSignal;
@@ -74,8 +76,11 @@ pub fn requeue(
         |due| (due.signal, (due.slot, due.tid.is_some())),
         |due| &mut due.info,
     );
-    for due in due {
-        if waits_once(due.signal) && timer_of(&due.info).is_some() {
+    // The kernel delivers by numbers, the lowest first, so the order of two numbers is of no account.
+    let (once, many) = due.into_iter().partition(|due| waits_once(due.signal));
+    behind::queue_first(&mut server.deputy, (pid, leader), many)?;
+    for due in once {
+        if timer_of(&due.info).is_some() {
             queue_timers(&mut server.deputy, pid, due)?;
         } else {
             queue(&mut server.deputy, pid, &due)?;
@@ -118,18 +123,25 @@ fn padded(info: &[u8]) -> RawSigInfo {
 
 /// Lets a thread queue a signal for itself, or the leader one for the process: only these may send any siginfo.
 fn queue(deputy: &mut Deputy, pid: OwnTid, due: &Due) -> Result<(), DeputyError> {
-    deputy.deck().write_data(0, &due.info);
-    let data = deputy.address(deputy.deck().data_offset());
-    let (pid, number) = (pid.argument(), i64::from(due.signal).cast_unsigned());
-    let operation = match due.tid {
-        Some(tid) => Syscall::new(
-            libc::SYS_rt_tgsigqueueinfo,
-            &[pid, tid.argument(), number, data],
-        ),
-        None => Syscall::new(libc::SYS_rt_sigqueueinfo, &[pid, number, data]),
-    };
+    let operation = due.queueing(deputy, pid, 0);
     deputy.run(due.slot, &[operation])?;
     Ok(())
+}
+
+impl Due {
+    /// The call that queues it; its siginfo is put here in the deck's data.
+    fn queueing(&self, deputy: &Deputy, pid: OwnTid, at: usize) -> Syscall {
+        deputy.deck().write_data(at, &self.info);
+        let data = deputy.address(deputy.deck().data_offset()) + at as u64;
+        let (pid, number) = (pid.argument(), i64::from(self.signal).cast_unsigned());
+        match self.tid {
+            Some(tid) => Syscall::new(
+                libc::SYS_rt_tgsigqueueinfo,
+                &[pid, tid.argument(), number, data],
+            ),
+            None => Syscall::new(libc::SYS_rt_sigqueueinfo, &[pid, number, data]),
+        }
+    }
 }
 
 /// Queues a timer's standard signal. What the timer itself has queued is taken out, and added.

@@ -1,0 +1,62 @@
+/* order take COUNT: takes signals that are blocked, in bursts, and tells how many came behind a later one.
+ * order send PID COUNT: sends them, with numbers as values, faster than they are taken.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static void nap(long milliseconds)
+{
+    struct timespec time = {.tv_nsec = milliseconds * 1000000};
+    nanosleep(&time, NULL);
+}
+
+static int take(int count)
+{
+    sigset_t set;
+    siginfo_t info;
+    int last = -1, late = 0;
+    sigemptyset(&set);
+    sigaddset(&set, SIGRTMIN + 4);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    printf("ready %d\n", getpid());
+    fflush(stdout);
+    for (int taken = 0; taken < count; taken++) {
+        if (taken % 8 == 0)
+            nap(30);
+        if (sigwaitinfo(&set, &info) < 0)
+            return 3;
+        if (info.si_value.sival_int < last)
+            late++;
+        else
+            last = info.si_value.sival_int;
+    }
+    printf("%d taken, %d late\n", count, late);
+    return 0;
+}
+
+static int send_all(int pid, int count)
+{
+    for (int number = 0; number < count; number++) {
+        union sigval value = {.sival_int = number};
+        while (sigqueue(pid, SIGRTMIN + 4, value) < 0)
+            if (errno != EAGAIN)
+                return 3;
+        nap(3);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "take") == 0)
+        return take(atoi(argv[2]));
+    if (argc == 4 && strcmp(argv[1], "send") == 0)
+        return send_all(atoi(argv[2]), atoi(argv[3]));
+    return 2;
+}
