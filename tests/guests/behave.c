@@ -141,14 +141,14 @@ static pthread_t begin_blocked(const char *where)
     return thread;
 }
 
+static pthread_t three[3];
+
 static void begin_three_blocked(void)
 {
     static const char *calls[] = {"read", "accept", "epoll_wait"};
     open_all();
-    for (int i = 0; i < 3; i++) {
-        pthread_t thread;
-        need(pthread_create(&thread, NULL, blocked, (void *)calls[i]) == 0, "pthread_create");
-    }
+    for (int i = 0; i < 3; i++)
+        need(pthread_create(&three[i], NULL, blocked, (void *)calls[i]) == 0, "pthread_create");
     nap(50);
 }
 
@@ -582,6 +582,24 @@ static void family(void)
     printf("%s\n", strerrorname_np(errno));
 }
 
+/* A signal that this thread sends ends the process by way of another one: nobody is left to take it. */
+static void dies_by_another(int how)
+{
+    struct timespec second = {.tv_sec = 1};
+    sigset_t all;
+    sigfillset(&all);
+    need(pthread_sigmask(SIG_SETMASK, &all, NULL) == 0, "pthread_sigmask");
+    if (how == 6)
+        kill(getpid(), SIGTERM);
+    if (how == 7)
+        sigqueue(getpid(), SIGRTMIN + 20, (union sigval){.sival_int = 1});
+    if (how == 8)
+        pthread_kill(three[1], SIGTERM);
+    printf("goes on\n");
+    printf("takes %d\n", sigtimedwait(&all, NULL, &second));
+    _exit(9);
+}
+
 /* The end: by a signal of its own, or by exit in the middle of other threads' calls. */
 static void dies(int how)
 {
@@ -601,6 +619,8 @@ static void dies(int how)
         kill(getpid(), SIGKILL);
     if (how == 5)
         syscall(SYS_exit_group, 7);
+    if (how >= 6)
+        dies_by_another(how);
 }
 
 int main(int argc, char **argv)

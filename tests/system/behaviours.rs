@@ -44,6 +44,9 @@ const BEHAVIOURS: &[(&str, &str, bool)] = &[
     ("dies", "3", false),
     ("dies", "4", false),
     ("dies", "5", false),
+    ("dies", "6", false),
+    ("dies", "7", false),
+    ("dies", "8", false),
 ];
 
 pub(crate) fn cases() -> Vec<Case> {

@@ -4,7 +4,8 @@
 //! - `arrival`: from the blank process to the guest.
 //! - [`supervisor`]: the main loop. `connections` and `control` are its connections, and `reception`
 //!   accepts them.
-//! - `guest`: threads and their stops. `calls` and `signals` handle what happens to the threads.
+//! - `guest`: threads and their stops. `calls` and `signals` handle what happens to the threads, `own_signals`
+//!   what they send each other.
 //!   `cut` reads the registers of a stopped call. `unread` handles a signal whose handler is due
 //!   before a reported call has begun. `entries` brings threads back into calls that wait for signals. `times` adds up the threads' CPU time, and `waits` computes
 //!   what is left of their timed waits.
@@ -32,6 +33,7 @@ mod limits;
 mod mappings;
 mod memory;
 mod numbers;
+mod own_signals;
 pub mod pager;
 mod populate;
 mod reception;

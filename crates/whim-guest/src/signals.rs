@@ -1,4 +1,4 @@
-//! Signals from home and from the guest itself, and the way of both to the handler.
+//! Signals from home, and the way of all to the handler.
 //!
 //! The kernel does not let a process queue a signal for another one with the siginfo of a real
 //! signal. So a signal from home is queued with a ticket in the place of its siginfo. When it is
@@ -8,11 +8,10 @@ use crate::cut::{asking, without_stop};
 use crate::entries::Standing;
 use crate::error::GuestError;
 use crate::fault;
-use crate::guest::{Guest, Kind, Thread, Trace};
+use crate::guest::{Guest, Kind, Trace};
 use crate::tickets::word;
 use nix::errno::Errno;
 use std::str::SplitWhitespace;
-use whim_calls::Signal;
 use whim_image::freeze_calls::ERESTARTNOHAND;
 use whim_image::rebuild::runner::step_registers;
 use whim_journey::message::ToHome;
@@ -22,7 +21,6 @@ use whim_sys::kernel_file;
 use whim_sys::pidfd;
 use whim_sys::process_vm;
 use whim_sys::ptrace::{RawSigInfo, Running, Stop, Stopped};
-use whim_sys::seccomp::Response;
 
 /// What a signal does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,7 +175,7 @@ impl Guest {
     }
 
     /// To be called for each signal that is left pending in the kernel until a thread receives it.
-    fn leaves_with_kernel(&mut self, signal: i32) {
+    pub(crate) fn leaves_with_kernel(&mut self, signal: i32) {
         if STOPS.contains(&signal) {
             self.stop_queued = Some(self.continues);
         }
@@ -360,7 +358,7 @@ impl Guest {
 
     /// A thread that waits for this signal in `sigwaitinfo` or a similar call. Meanwhile the kernel
     /// shows the signal as not blocked.
-    fn waiter(&self, target: Option<i32>, signal: i32) -> Option<i32> {
+    pub(crate) fn waiter(&self, target: Option<i32>, signal: i32) -> Option<i32> {
         let candidates = self
             .threads
             .values()
@@ -411,7 +409,7 @@ impl Guest {
     /// Queues a signal with its true siginfo. Only the thread itself may do that, so it is stopped
     /// for it, and then goes on where it was. Only the leader may queue a signal for the process,
     /// because in another thread the kernel would not believe the sender in the siginfo.
-    fn queue_exactly(
+    pub(crate) fn queue_exactly(
         &mut self,
         host_tid: i32,
         to_thread: bool,
@@ -601,94 +599,8 @@ impl Guest {
         }
     }
 
-    /// The guest sends a signal to itself.
-    ///
-    /// # Errors
-    /// Tracing failed.
-    pub(crate) fn own_signal(&mut self, host_tid: i32, signal: Signal) -> Result<(), GuestError> {
-        let target = match signal.tid {
-            Some(tid) => match self.thread_of(tid) {
-                Some(thread) => Some(thread.host_tid),
-                None => {
-                    let none = -i64::from(libc::ESRCH);
-                    return self.respond(host_tid, Response::Result(none));
-                }
-            },
-            None => None,
-        };
-        if let Some(executor) = self.keeps(target, signal.signal) {
-            // What the signal does is decided when a thread receives it.
-            if signal.info == 0 {
-                return self.keep_own(host_tid, executor, target.is_some(), &signal);
-            }
-            self.leaves_with_kernel(signal.signal);
-            return self.respond(host_tid, Response::Continue);
-        }
-        match self.effect(signal.signal) {
-            Effect::Ends => {
-                self.go_home(host_tid, "it sends itself a signal that ends it");
-                return Ok(());
-            }
-            Effect::Stops => {
-                // The signal comes back to us from home.
-                return self.forward(host_tid, signal.forward, crate::guest::After::Result);
-            }
-            Effect::Nothing | Effect::Caught => {}
-        }
-        let chosen = target.or_else(|| self.chosen(signal.signal));
-        let reported = |thread: &Thread| thread.host_tid != host_tid && thread.waiting.is_some();
-        let waits = chosen.is_some_and(|chosen| self.threads.get(&chosen).is_some_and(reported));
-        // Trap: own-signals-do-not-interrupt
-        if !waits {
-            // The kernel executes the call itself, which is exact.
-            return self.respond(host_tid, Response::Continue);
-        }
-        let Some(info) = self.own_info(&signal) else {
-            return self.respond(host_tid, Response::Continue);
-        };
-        // The signal must be queued before the call that it interrupts returns.
-        self.queue(target, chosen, signal.signal, info)?;
-        self.respond(host_tid, Response::Result(0))
-    }
-
-    /// The thread that has to queue a signal which is not delivered now, because a `sigwaitinfo`
-    /// receives it or because it is blocked. Its siginfo must then be the true one from the
-    /// beginning.
-    fn keeps(&self, target: Option<i32>, signal: i32) -> Option<i32> {
-        if matches!(signal, libc::SIGKILL | libc::SIGSTOP) {
-            return None;
-        }
-        if let Some(waiter) = self.waiter(target, signal) {
-            return Some(waiter);
-        }
-        let chosen = target.or_else(|| self.chosen(signal));
-        let blocked = chosen.is_none_or(|host_tid| self.blocked(host_tid) & bit(signal) != 0);
-        blocked.then(|| target.unwrap_or(self.host_tid))
-    }
-
-    /// Queues a signal that the guest sends to itself. This host's kernel would say that the signal
-    /// comes from another user, because it knows the guest under another uid than home's.
-    fn keep_own(
-        &mut self,
-        host_tid: i32,
-        executor: i32,
-        to_thread: bool,
-        signal: &Signal,
-    ) -> Result<(), GuestError> {
-        let Some(info) = self.own_info(signal) else {
-            return self.respond(host_tid, Response::Continue);
-        };
-        if executor != host_tid {
-            self.queue_exactly(executor, to_thread, signal.signal, &info)?;
-            return self.respond(host_tid, Response::Result(0));
-        }
-        let stopped = self.take_out(host_tid)?;
-        let (stopped, result) = self.inject_signal(stopped, to_thread, signal.signal, &info)?;
-        self.go_on_with(host_tid, stopped, result)
-    }
-
     /// Makes a stopped thread queue a signal for itself, or, if it is the leader, for the process.
-    fn inject_signal(
+    pub(crate) fn inject_signal(
         &mut self,
         stopped: Stopped,
         to_thread: bool,
@@ -710,26 +622,6 @@ impl Guest {
             Syscall::new(libc::SYS_rt_tgsigqueueinfo, &args)
         };
         self.inject(stopped, &operation)
-    }
-
-    /// The siginfo that home's kernel would make for a signal that the guest sends to itself.
-    fn own_info(&self, signal: &Signal) -> Option<RawSigInfo> {
-        use whim_calls::GuestMemory;
-        const SI_TKILL: i32 = -6;
-        let mut info = [0; 128];
-        if signal.info != 0 {
-            if self.memory.read(signal.info, &mut info) != info.len() {
-                return None;
-            }
-            info[0..4].copy_from_slice(&signal.signal.to_ne_bytes());
-            return Some(info);
-        }
-        let code = if signal.tid.is_some() { SI_TKILL } else { 0 };
-        info[0..4].copy_from_slice(&signal.signal.to_ne_bytes());
-        info[8..12].copy_from_slice(&code.to_ne_bytes());
-        info[16..20].copy_from_slice(&self.pid.to_ne_bytes());
-        info[20..24].copy_from_slice(&self.tickets.uid.to_ne_bytes());
-        Some(info)
     }
 
     /// A handler interrupts a call that waits under a mask of its own (ppoll and similar calls).

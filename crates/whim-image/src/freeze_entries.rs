@@ -16,7 +16,15 @@ use whim_sys::ptrace::{Phase, Stop, TraceError, Waited};
 
 /// Signals that do nothing by default.
 const WITHOUT_EFFECT: [i32; 4] = [libc::SIGCHLD, libc::SIGURG, libc::SIGWINCH, libc::SIGCONT];
+/// Signals that stop a process by default.
+const STOPS: [i32; 4] = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 const SYSCALL_INSTRUCTION: [u8; 2] = [0x0f, 0x05];
+
+/// Whether a signal ends a process that neither handles nor ignores it (signal(7)).
+#[must_use]
+pub fn ends_by_default(signal: i32) -> bool {
+    !WITHOUT_EFFECT.contains(&signal) && !STOPS.contains(&signal)
+}
 
 /// The signals that the process ignores; they would end some calls if they waited at the entry.
 fn without_effect(status: &Status) -> u64 {

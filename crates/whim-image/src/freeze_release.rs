@@ -13,7 +13,12 @@ use crate::freeze::{FreezeError, Frozen};
 use crate::freeze_calls::{self, CallState, EINTR, InterruptedCall, TimeoutPlace};
 use crate::freeze_continue::{Continuation, continuation};
 use crate::freeze_observe::{Status as ThreadStatus, handler_is_due, monotonic_ns};
+use std::time::{Duration, Instant};
 use whim_sys::ptrace::{Phase, Polled, Running, Stop, Stopped, Tid, TraceError, Waited};
+
+/// How long a process that is about to end may take for it, a core dump included, and how often it is looked.
+const END_WITHIN: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_micros(100);
 
 /// A thread with which its tracer stays until its call ends, because only the tracer knows when
 /// the call's time is over. If the tracer ends, the call takes at most one timeout too long.
@@ -44,7 +49,16 @@ impl Frozen {
     ///
     /// # Errors
     /// [`FreezeError`]; the process goes on all the same, but a call of it may then show the stop.
-    pub fn release(mut self) -> Result<Vec<Held>, FreezeError> {
+    pub fn release(self) -> Result<Vec<Held>, FreezeError> {
+        self.release_after(None)
+    }
+
+    /// As [`release`](Self::release), for a process that a signal ends which waits for one of its threads. No other
+    /// thread executes an instruction before that.
+    ///
+    /// # Errors
+    /// As [`release`](Self::release).
+    pub fn release_after(mut self, ending: Option<Tid>) -> Result<Vec<Held>, FreezeError> {
         let continuations: Vec<Option<Continuation>> = self
             .threads
             .iter()
@@ -62,6 +76,14 @@ impl Frozen {
         if let Some(area) = area {
             self.place_continuations(area, &continuations)?;
         }
+        let ending = ending.and_then(|tid| self.threads.iter().position(|one| one.tid == tid));
+        if let Some(index) = ending {
+            self.back_in_its_call(index)?;
+            if let Some(stopped) = self.threads[index].stopped.take() {
+                stopped.detach(0)?;
+            }
+            self.await_end();
+        }
         let mut held = Vec::new();
         for index in 0..self.threads.len() {
             match self
@@ -74,6 +96,27 @@ impl Frozen {
             }
         }
         Ok(held)
+    }
+
+    /// Waits until the threads that are still stopped have been ended, and takes note of it, so that the program's
+    /// parent hears of the end although this tracer lives on. Those that live after a second go on as ever.
+    fn await_end(&mut self) {
+        let begun = Instant::now();
+        // The first thread's end is told last, when all others have been taken note of.
+        for thread in self.threads.iter_mut().rev() {
+            let Some(stopped) = &thread.stopped else {
+                continue;
+            };
+            while !matches!(stopped.registers(), Err(TraceError::Died)) {
+                if begun.elapsed() >= END_WITHIN {
+                    return;
+                }
+                std::thread::sleep(PAUSE);
+            }
+            let running = Running::assume(thread.tid);
+            let _ = running.wait_gently_for(END_WITHIN.saturating_sub(begun.elapsed()));
+            thread.stopped = None;
+        }
     }
 
     fn let_go(&mut self, index: usize) -> Result<Option<Held>, FreezeError> {

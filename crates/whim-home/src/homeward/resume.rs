@@ -14,6 +14,7 @@ use whim_image::freeze_assemble::Wait;
 use whim_image::freeze_calls::{
     ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTSYS, RESTART_SYSCALL,
 };
+use whim_image::freeze_entries::ends_by_default;
 use whim_model::{Activity, ProcessImage, Registers, Syscall, ThreadImage};
 use whim_sys::crash;
 use whim_sys::foreign::Limit;
@@ -89,6 +90,20 @@ impl Resumption {
     }
 }
 
+/// The thread for which a signal waits that ends the process.
+fn ended_by_signal(image: &ProcessImage) -> Option<OwnTid> {
+    let ends = |thread: &&ThreadImage| {
+        let mut waiting = thread.pending.iter().map(|signal| i32::from(signal.signal));
+        waiting.any(|signal| {
+            let index = usize::try_from(signal - 1).unwrap_or(usize::MAX);
+            let is_default = image.actions.get(index).is_some_and(|one| one.handler == 0);
+            let is_blocked = thread.signal_mask >> index & 1 == 1;
+            is_default && !is_blocked && ends_by_default(signal)
+        })
+    };
+    image.threads.iter().find(ends).map(OwnTid::of)
+}
+
 /// The last step: sets registers and masks, unmaps the reserved range, and gives the process the limits on its
 /// memory, which would be too narrow while all that is there.
 ///
@@ -117,6 +132,9 @@ pub fn resume_at_home(
     crash::point("home-leave");
     let (_deck, threads) = server.deputy.leave()?;
     let (mut stops, mut waits) = (Vec::new(), Vec::new());
+    let ending = ended_by_signal(image);
+    let ending = threads.iter().find(|(own, _)| Some(*own) == ending);
+    let ending = ending.map(|(_, stopped)| stopped.tid());
     for (own, stopped) in threads {
         let Some((thread, found)) = resumptions.get(&own) else {
             stops.push(stopped);
@@ -146,5 +164,5 @@ pub fn resume_at_home(
     room::limit(pid, limits);
     // Only now is nothing of the deputy left in the process.
     frozen.set_exit_kill(false)?;
-    Ok(Holding::new(frozen.release()?))
+    Ok(Holding::new(frozen.release_after(ending)?))
 }
