@@ -15,9 +15,9 @@ use std::process::{Command, ExitCode};
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, User};
 use whim_sys::namespace::{self, Fork, PidFd, Set};
+use whim_sys::ptrace::{self, Status};
 
 use crate::layout::Layout;
 use crate::node::NODE_NAMESPACES;
@@ -334,28 +334,31 @@ fn stand_in(child: Pid, signals: &SignalFd) -> Result<ExitCode, String> {
 /// Does what the command did: stop, go on, or end.
 fn follow(child: Pid) -> Result<Option<ExitCode>, String> {
     loop {
-        let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED;
-        match waitpid(child, Some(flags)) {
-            Ok(WaitStatus::Exited(_, code)) => {
+        let status = ptrace::poll_child(child.as_raw());
+        match status.map_err(|e| format!("Cannot wait for the command: {e}"))? {
+            Some(Status::Exited(code)) => {
                 return Ok(Some(ExitCode::from(
                     u8::try_from(code & 0xff).unwrap_or(FAILED),
                 )));
             }
-            Ok(WaitStatus::Signaled(_, signal, _)) => return end_by(signal).map(Some),
-            Ok(WaitStatus::Stopped(..)) => {
+            Some(Status::Signaled { signal, .. }) => return end_by(signal).map(Some),
+            Some(Status::Stopped(_)) => {
                 // The caller's shell sees the stop; the shell's SIGCONT goes to both of us.
                 let _ = nix::sys::signal::raise(Signal::SIGSTOP);
             }
-            Ok(WaitStatus::StillAlive) => return Ok(None),
-            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
-            Err(e) => return Err(format!("Cannot wait for the command: {e}")),
+            Some(Status::Other(_)) => {}
+            None => return Ok(None),
         }
     }
 }
 
-/// Ends this process by a signal, as the command was.
-fn end_by(signal: Signal) -> Result<ExitCode, String> {
+/// Ends this process by a signal, as the command was; by a real-time signal it says so as a shell does.
+fn end_by(number: i32) -> Result<ExitCode, String> {
     use nix::sys::resource::{Resource, setrlimit};
+    let code = ExitCode::from(u8::try_from(128 + number).unwrap_or(FAILED));
+    let Ok(signal) = Signal::try_from(number) else {
+        return Ok(code);
+    };
     // One core dump is enough.
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
     if !matches!(signal, Signal::SIGKILL | Signal::SIGSTOP) {
@@ -366,7 +369,5 @@ fn end_by(signal: Signal) -> Result<ExitCode, String> {
     let _ = nix::sys::signal::raise(signal);
     let _ = set.thread_unblock();
     // Not reached, unless the signal's default is to do nothing.
-    Ok(ExitCode::from(
-        u8::try_from(128 + signal as i32).unwrap_or(FAILED),
-    ))
+    Ok(code)
 }

@@ -202,10 +202,14 @@ fn reap_for_ever((): ()) -> Result<(), String> {
         .thread_block()
         .map_err(|e| format!("cannot block signals ({e})"))?;
     loop {
-        while matches!(
-            waitpid(None, Some(WaitPidFlag::WNOHANG)),
-            Ok(status) if status != WaitStatus::StillAlive
-        ) {}
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) => break,
+                // nix does not know real-time signals; such a child has been taken note of all the same.
+                Ok(_) | Err(nix::errno::Errno::EINVAL) => {}
+                Err(_) => break,
+            }
+        }
         match signals.wait() {
             Ok(Signal::SIGTERM) => return Ok(()),
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}

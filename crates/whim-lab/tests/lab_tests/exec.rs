@@ -16,6 +16,7 @@ fn status_input_environment_and_directory_pass_through() {
     assert_eq!(lab.output("n1", "exit 42").status.code(), Some(42));
     assert_eq!(lab.output("n1", "kill -TERM $$").status.signal(), Some(15));
     assert_eq!(lab.output("n1", "kill -KILL $$").status.signal(), Some(9));
+    assert_eq!(lab.output("n1", "kill -54 $$").status.code(), Some(182));
     let missing = lab
         .lab
         .command("n1", None, "no-such-program")

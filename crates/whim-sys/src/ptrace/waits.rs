@@ -26,6 +26,16 @@ pub(super) fn wait_raw(tid: Tid, flags: c_int) -> Result<Option<(Tid, Status)>, 
     }
 }
 
+/// What has become of a child that nobody traces, if anything: its end, or a stop. Unlike nix's wait it knows
+/// real-time signals.
+///
+/// # Errors
+/// [`TraceError::Died`] when there is no such child.
+pub fn poll_child(pid: Tid) -> Result<Option<Status>, TraceError> {
+    let found = wait_raw(pid, libc::WNOHANG | libc::WUNTRACED)?;
+    Ok(found.map(|(_, status)| status))
+}
+
 /// What [`peek`] found. The report stays with the kernel.
 pub(super) enum Glance {
     Nothing,
