@@ -14,7 +14,7 @@ use whim_net::{PeerIdentity, port};
 use crate::daemon::Daemon;
 use crate::faces::telling;
 use crate::host::hosting;
-use crate::leaving::evacuation::{self, NotLeaving, Remaining};
+use crate::leaving::evacuation::{self, NotLeaving};
 use crate::members::cluster::Standing;
 use crate::members::gossip::About;
 use crate::members::handshakes::Handshakes;
@@ -229,19 +229,7 @@ async fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest)
         }
         NodeRequest::Drain { on, told_before } => {
             match evacuation::drain(daemon.moves(), on, told_before).await {
-                Ok(Remaining {
-                    guests,
-                    own,
-                    more,
-                    lifted,
-                    untold,
-                }) => NodeReply::Drain {
-                    guests,
-                    own,
-                    more,
-                    lifted,
-                    untold,
-                },
+                Ok(remaining) => NodeReply::Drain(remaining),
                 Err(error) => refused(&error),
             }
         }

@@ -12,7 +12,7 @@ use crate::host::hosting;
 use crate::host::orders::{NotNoted, Orders};
 use crate::members::membership::Membership;
 use crate::members::peers::{
-    NAMED_MAX, NodeReply, NodeRequest, Ordered, OwnProcess, UNTOLD_MAX, Untold,
+    NAMED_MAX, NodeReply, NodeRequest, Ordered, OwnProcess, Remaining, UNTOLD_MAX, Untold,
 };
 
 use crate::moves::Moves;
@@ -38,20 +38,6 @@ type Answers = UnboundedSender<Answer>;
 
 fn tell(answers: &Answers, text: String) {
     let _ = answers.send(Answer::Notice { text });
-}
-
-/// What a node that is drained has left.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Remaining {
-    pub guests: u32,
-    /// Processes whose home it is, at home and away.
-    pub own: Vec<OwnProcess>,
-    /// How many more there are than those that are named.
-    pub more: u32,
-    /// It is not drained any more: somebody has lifted the order.
-    pub lifted: bool,
-    /// Members that do not know of the order yet, where it was given just now.
-    pub untold: Vec<Untold>,
 }
 
 /// Why a guest has not left, and whether its home can take it away later. If not, the supervisor at home
@@ -486,22 +472,11 @@ async fn ask(moves: &Arc<Moves>, node: &str, order: DrainOrder) -> Result<Remain
         .call(node, &request, Duration::from_secs(5))
         .await;
     match said {
-        Ok(NodeReply::Drain {
-            guests,
-            own,
-            more,
-            lifted,
-            mut untold,
-        }) => {
+        Ok(NodeReply::Drain(mut remaining)) => {
             // What it says of nodes that we do not know is nothing for our users.
-            untold.retain(|untold| destinations::known_node(moves, &untold.node).is_ok());
-            Ok(Remaining {
-                guests,
-                own,
-                more,
-                lifted,
-                untold,
-            })
+            let is_known = |node: &str| destinations::known_node(moves, node).is_ok();
+            remaining.untold.retain(|untold| is_known(&untold.node));
+            Ok(remaining)
         }
         Ok(NodeReply::Refused { reason }) => Err(reason),
         Ok(_) => Err(format!(

@@ -114,6 +114,22 @@ pub(crate) enum NodeRequest {
     Leave,
 }
 
+/// What a node that is drained has left.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Remaining {
+    pub guests: u32,
+    /// Processes whose home it is, at home and away.
+    pub own: Vec<OwnProcess>,
+    /// How many more there are than those that are named.
+    pub more: u32,
+    /// It is not drained any more: somebody has lifted the order.
+    #[serde(default)]
+    pub lifted: bool,
+    /// Members that do not know of the order yet, where it was given just now.
+    #[serde(default)]
+    pub untold: Vec<Untold>,
+}
+
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
@@ -145,17 +161,7 @@ pub(crate) enum NodeReply {
     Processes {
         rows: Vec<ProcessRow>,
     },
-    Drain {
-        guests: u32,
-        own: Vec<OwnProcess>,
-        more: u32,
-        /// The order does not hold any more.
-        #[serde(default)]
-        lifted: bool,
-        /// Members that do not know of it yet, where the order was given just now.
-        #[serde(default)]
-        untold: Vec<Untold>,
-    },
+    Drain(Remaining),
     Done,
     Refused {
         reason: String,
@@ -485,13 +491,13 @@ mod tests {
             node: "n".repeat(63),
             down: false,
         };
-        let reply = NodeReply::Drain {
+        let reply = NodeReply::Drain(Remaining {
             guests: u32::MAX,
             own: vec![process; NAMED_MAX],
             more: u32::MAX,
             lifted: false,
             untold: vec![untold; UNTOLD_MAX],
-        };
+        });
         let length = serde_json::to_vec(&reply).expect("encoded").len();
         assert!(length <= FRAME_MAX, "{length}");
     }

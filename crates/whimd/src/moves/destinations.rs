@@ -104,7 +104,7 @@ pub(crate) async fn check_anew(
     };
     let cluster = moves.ground().cluster();
     match cluster.call(node, &request, ANSWER_TIMEOUT).await {
-        Ok(NodeReply::Drain { lifted: true, .. }) => {
+        Ok(NodeReply::Drain(remaining)) if remaining.lifted => {
             moves.ground().peers().drains_no_more(node);
             check(moves, target, node)
         }
