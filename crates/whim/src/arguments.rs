@@ -22,12 +22,39 @@ pub(crate) fn command() -> Command {
 /// # Errors
 /// It is not understood, or asks for help or the version.
 pub(crate) fn parse() -> Result<Arguments, clap::Error> {
+    if let Some(started) = started(std::env::args_os()) {
+        return Ok(started);
+    }
     Arguments::try_parse().map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             command().try_get_matches().err().unwrap_or(error)
         }
         _ => error,
     })
+}
+
+/// A command line that starts a program, read by the definition of that verb alone: that of all verbs takes longer to
+/// make than anything else before the program runs. `None` if it is another one, or if something is to be said of it.
+fn started(mut words: impl Iterator<Item = OsString>) -> Option<Arguments> {
+    words.next();
+    let mut words = words.peekable();
+    words.next_if(|word| word == "run")?;
+    let words = std::iter::once("run".into()).chain(words);
+    let Started { socket, run } = Started::try_parse_from(words).ok()?;
+    Some(Arguments {
+        socket,
+        wait: None,
+        verb: Verb::Run(Box::new(run)),
+    })
+}
+
+/// `whim run` without the other verbs.
+#[derive(Debug, Parser)]
+struct Started {
+    #[arg(long)]
+    socket: Option<PathBuf>,
+    #[command(flatten)]
+    run: Run,
 }
 
 fn told(command: Command, verb: &str) -> Command {
@@ -611,6 +638,46 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn what_starts_a_program_is_read_as_by_the_whole_definition() {
+        let lines = [
+            "run true",
+            "run -- true",
+            "run --on n2 --class batch -- sleep 3",
+            "run --only a,@b --avoid c --lease inf --portable --strict --pin=x x",
+            "run --only a,@b --avoid c --lease inf --portable --strict x --json -v --help",
+            "run --socket /run/x --time --run-name y make -j 4 --on 3",
+            "run --socket=/run/x -x",
+            "run --unknown",
+            "run",
+            "run --help",
+            "run -h",
+            "run --version",
+            "run --wait 3 true",
+            "run --on a --pin true",
+            "run --lease never true",
+            "run --on",
+            "run true -- --help",
+        ];
+        for line in lines {
+            let words = std::iter::once("whim")
+                .chain(line.split(' '))
+                .map(OsString::from);
+            let whole = Arguments::try_parse_from(words.clone()).ok();
+            assert_eq!(
+                format!("{:?}", started(words)),
+                format!("{whole:?}"),
+                "{line}"
+            );
+        }
+        for line in ["", "ps", "--socket /x run true", "shell x", "rum x"] {
+            let words = std::iter::once("whim")
+                .chain(line.split(' '))
+                .map(OsString::from);
+            assert!(started(words).is_none(), "{line}");
+        }
     }
 
     #[test]
