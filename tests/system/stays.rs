@@ -152,7 +152,7 @@ fn head() -> Result<String> {
 
 Written by `cargo xtask stays --write`, which moves the programs of `tests/stays.txt` while they work, one after the
 other. Each runs unmoved, and then so that each of its processes is sent to a second node as soon as it is there, and
-again two seconds after it has come home. A program moves if its output is the same, and it had at least two seconds
+again two seconds after it has come home; servers that have parted from whoever started them are adopted first. A program moves if its output is the same, and it had at least two seconds
 of CPU time away. One that stays says why: the sentence is that of `whim migrate`.
 
 Debian 12, {}.
@@ -337,6 +337,7 @@ fn attend(
     let begun = Instant::now();
     let mut work = Work::new(cluster);
     let mut tried: BTreeMap<i32, Instant> = BTreeMap::new();
+    let mut adopted: BTreeSet<i32> = BTreeSet::new();
     let status = loop {
         if let Some(status) = running.wait_up_to(ROUND)? {
             break Some(status);
@@ -344,8 +345,14 @@ fn attend(
         if begun.elapsed() > limit {
             break None;
         }
-        mark.processes()?;
+        let processes = mark.processes()?;
         let mut rows = cluster.rows("n1", false)?;
+        // A server that has parted from whoever started it is nobody's candidate until it is given to us.
+        for process in processes {
+            if rows.iter().all(|row| row.pid != process.pid) && adopted.insert(process.pid) {
+                let _ = cluster.whim("n1", &["adopt", &process.pid.to_string()]);
+            }
+        }
         // Those that were made last first: the others wait for them.
         rows.sort_by_key(|row| Reverse(row.pid));
         for row in rows {
