@@ -36,6 +36,8 @@ use whim_sys::watched::{FileId, WatchError, WatchedFiles};
 
 /// Longest sleep while a connection is made and nothing is reported of the threads, in milliseconds.
 const LOOK_MS: u16 = 50;
+/// How long the threads may take to stop so that they can be let go; the end of our thread does it then.
+const LET_GO_WITHIN: Duration = Duration::from_millis(100);
 /// How long a process with filters stands still while a connection is made.
 const STANDS_STILL_MAX: Duration = Duration::from_secs(3);
 
@@ -107,7 +109,6 @@ pub(crate) fn seize(
     opened::keep(pid).map_err(|source| closed(pid, source))?;
     crash::point("files-opened");
     let files = watch_files(pid)?;
-    let limits = FreezeLimits::default();
     // A supervisor that has no such right to lose seizes as late as it can. A tracer without that right keeps
     // a setuid program that is executed meanwhile from getting its rights.
     let threads = if are_filtered(pid) {
@@ -115,7 +116,7 @@ pub(crate) fn seize(
     } else if again || !may_trace_all() {
         Threads::Held
     } else {
-        Threads::Attended(Attended::seize(pid, limits.threads_max)?)
+        Threads::Attended(attend(pid, subject)?)
     };
     match settle(pid, again) {
         Ok((freezers, reserve)) => Ok(Seized {
@@ -129,6 +130,22 @@ pub(crate) fn seize(
             Err(error)
         }
     }
+}
+
+/// Traces a process that runs on, if it has no rights but those that we may have.
+///
+/// With the right to trace all, the kernel lets us trace whatever the process has become by now; without it, a
+/// setuid program that it executes later would not get its rights. So the look comes right before, and a second
+/// one tells whether it has executed such a program in between. That one is let go before it has been loaded, so
+/// that it finds no tracer.
+fn attend(pid: i32, subject: &Subject) -> Result<Attended, OutwardError> {
+    subject.check_rights()?;
+    let attended = Attended::seize(pid, FreezeLimits::default().threads_max)?;
+    if let Err(error) = subject.check_rights() {
+        attended.let_go(LET_GO_WITHIN);
+        return Err(error.into());
+    }
+    Ok(attended)
 }
 
 /// Gives up all rights, and finds out what takes none.

@@ -143,6 +143,16 @@ impl Subject {
         compare_threads(pid)
     }
 
+    /// Whether its first thread still has the rights that we may have, which is all that executing a program
+    /// changes. Takes a few microseconds, however many threads there are.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub(crate) fn check_rights(&self) -> Result<(), SubjectError> {
+        let now = Rights::of(self.pid).ok_or(SubjectError::Gone(self.pid))?;
+        self.judge(&now, ours().map_err(|_| SubjectError::Changed(self.pid))?)
+    }
+
     /// `ours`: all uids and gids of this supervisor, which are those that the process had when it was started.
     fn judge(&self, now: &Rights, ours: ([u32; 3], [u32; 3])) -> Result<(), SubjectError> {
         let pid = self.pid;

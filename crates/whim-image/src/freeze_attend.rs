@@ -9,8 +9,11 @@ use crate::freeze::{self, FreezeError, FreezeLimits, Frozen};
 use crate::freeze_observe::Status as ThreadStatus;
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::{Duration, Instant};
 use whim_sys::freezer::Freezers;
-use whim_sys::ptrace::{Options, Running, Status, Stop, Stopped, Tid, TraceError, wait_any_gently};
+use whim_sys::ptrace::{
+    Options, Polled, Running, Status, Stop, Stopped, Tid, TraceError, Waited, wait_any_gently,
+};
 
 /// All threads of a running process, traced by this OS thread. [`Attended::poll`] must be called
 /// whenever SIGCHLD comes. Only the end of the tracer's thread lets them go.
@@ -174,6 +177,27 @@ impl Attended {
             return Err(FreezeError::JobStopped(self.pid));
         }
         freeze::freeze_attended(self, limits, freezers)
+    }
+
+    /// Lets all threads go before this OS thread ends. Each has to stop for a moment, for up to `limit` in all;
+    /// those that have not are let go by the end of this OS thread.
+    pub fn let_go(self, limit: Duration) {
+        let begun = Instant::now();
+        let traced = || self.threads.iter().map(|tid| Running::assume(*tid));
+        for running in traced() {
+            let _ = running.interrupt();
+        }
+        for running in traced() {
+            let left = limit.saturating_sub(begun.elapsed());
+            let Ok(Polled::Event(Waited::Stopped(stopped))) = running.wait_gently_for(left) else {
+                continue;
+            };
+            let signal = match stopped.stop() {
+                Stop::Signal(signal) => signal,
+                _ => 0,
+            };
+            let _ = stopped.detach(signal);
+        }
     }
 
     #[must_use]
