@@ -3,8 +3,10 @@
 //! environ waits for the lock of that address space, which its threads can hold: one reads a page that never
 //! comes (a file system of hers in a namespace of hers), another waits to map something.
 //!
-//! So each probe has a thread of its own, and its caller waits for a limited time only. A thread that does not
-//! come back is left behind, and its process is not looked at again until it has. Of each user's processes only
+//! So each probe has a thread for itself, and its caller waits for a limited time only. A thread that does not
+//! come back is left behind, and its process is not looked at again until it has. One that does waits for the next
+//! probe: where there is more to do than CPUs, the kernel lets a thread that has slept run at once, but a new one
+//! waits for its turn behind all others, and a program that is being started with it. Of each user's processes only
 //! so many are looked at at a time, and only so many callers wait for that, so that she keeps no one but herself
 //! waiting. What is behind no such lock (stat, status, statm, links) is read directly.
 
@@ -21,6 +23,11 @@ use whim_machine::processes;
 
 /// How many processes of one user are looked at at a time, those that are late among them.
 const AT_A_TIME: usize = 2;
+/// How many threads wait for probes that may come.
+const IDLE_MAX: usize = 4;
+
+/// What a thread is to do: a probe, and to say that it has come back.
+type Work = Box<dyn FnOnce() + Send>;
 
 /// How long a caller waits for a probe, and how many callers may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +89,8 @@ pub(crate) struct Probes {
     /// Which processes had their memory for themselves at the last probe.
     sharing: Mutex<Scans>,
     users: Mutex<HashMap<u32, OfUser>>,
+    /// Threads that wait for work, by where they take it.
+    idle: Arc<Mutex<Vec<mpsc::Sender<Work>>>>,
     /// Rung when a probe has come back.
     back: Condvar,
 }
@@ -140,14 +149,12 @@ impl Probes {
             subject,
         };
         let (sender, found) = mpsc::channel();
-        let begun = std::thread::Builder::new()
-            .name("probe".into())
-            .spawn(move || {
-                // Dropped after the thread has sent, and if it panics.
-                let _turn = turn;
-                // Perhaps nobody waits for it any more.
-                let _ = sender.send(probe());
-            });
+        let begun = self.hand_out(Box::new(move || {
+            // Dropped after the thread has sent, and if it panics.
+            let _turn = turn;
+            // Perhaps nobody waits for it any more.
+            let _ = sender.send(probe());
+        }));
         if begun.is_err() {
             return Err(NotSeen::Busy);
         }
@@ -165,6 +172,27 @@ impl Probes {
             }
         }
         Err(NotSeen::Late)
+    }
+
+    /// Has a thread do this: one that waits, or a new one.
+    ///
+    /// # Errors
+    /// There is no room for one more thread.
+    fn hand_out(&self, mut work: Work) -> std::io::Result<()> {
+        while let Some(thread) = self.take_idle() {
+            match thread.send(work) {
+                Ok(()) => return Ok(()),
+                // It has ended.
+                Err(mpsc::SendError(back)) => work = back,
+            }
+        }
+        let idle = Arc::clone(&self.idle);
+        let new = std::thread::Builder::new().name("probe".into());
+        new.spawn(move || serve(&idle, work)).map(drop)
+    }
+
+    fn take_idle(&self) -> Option<mpsc::Sender<Work>> {
+        lock(&self.idle).pop()
     }
 
     /// Waits for a turn to probe.
@@ -203,6 +231,25 @@ impl Probes {
             }
         }
         self.back.notify_all();
+    }
+}
+
+/// A thread of probes. It ends if enough others wait, or if a probe panics.
+fn serve(idle: &Mutex<Vec<mpsc::Sender<Work>>>, first: Work) {
+    first();
+    let (sender, work) = mpsc::channel();
+    loop {
+        let mut waiting = lock(idle);
+        if waiting.len() >= IDLE_MAX {
+            return;
+        }
+        waiting.push(sender.clone());
+        drop(waiting);
+        // Its sender is ours, too: it ends with the daemon.
+        match work.recv() {
+            Ok(next) => next(),
+            Err(mpsc::RecvError) => return,
+        }
     }
 }
 
