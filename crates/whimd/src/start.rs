@@ -195,6 +195,8 @@ async fn run(settings: Settings) -> Result<()> {
         Arc::clone(&looked),
     ));
     tokio::spawn(rounds::learn_speed(Arc::clone(&daemon)));
+    let moves = Arc::clone(daemon.moves());
+    tokio::spawn(async move { moves.census().keep_saved().await });
     tokio::spawn(owner::watch(Arc::clone(daemon.moves())));
     tokio::spawn(changes::watch(Arc::clone(daemon.moves())));
     tokio::spawn(pulse::run(Arc::clone(&daemon), socket, looked));

@@ -85,6 +85,7 @@ pub(crate) async fn register(
         }
     };
     let _ = answers.send(Answer::Done { text: None });
+    daemon.moves().census().save_soon();
     // Whatever comes is not for us: we wait for the end alone, and keep nothing.
     let _ = tokio::io::copy(lines, &mut tokio::io::sink()).await;
     let daemon = Arc::clone(daemon);
@@ -187,9 +188,7 @@ fn take_up(
         // The caller may change what was declared of this process before only if the caller may move it.
         process.movable_by(caller)?;
     }
-    candidates.add(candidate)?;
-    daemon.moves().census().save(&candidates);
-    Ok(())
+    Ok(candidates.add(candidate)?)
 }
 
 fn is_known(known: Option<&Candidate>, stat: &Stat) -> bool {

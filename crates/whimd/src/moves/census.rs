@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::sync::Notify;
 use whim_machine::batch::Job;
 use whim_machine::{cgroup, processes};
 
@@ -13,6 +15,9 @@ use crate::moves::candidates::Candidates;
 
 /// All processes are looked at again after this, in milliseconds.
 const SCAN_ALL_EVERY: u64 = 30_000;
+/// New candidates are written down after this. A program that begins is not kept waiting for it: where there is more to
+/// do than CPUs, what we do before it has begun takes turns from it.
+const SAVE_AFTER: Duration = Duration::from_millis(50);
 /// In the state directory: the candidates.
 const FILE: &str = "candidates.json";
 
@@ -32,6 +37,8 @@ pub(crate) struct Census {
     candidates: Mutex<Candidates>,
     seen: Mutex<Seen>,
     probes: Arc<Probes>,
+    /// Rung when there are new candidates.
+    unsaved: Notify,
 }
 
 impl Census {
@@ -44,6 +51,7 @@ impl Census {
             ground,
             seen: Mutex::default(),
             probes,
+            unsaved: Notify::new(),
         }
     }
 
@@ -53,10 +61,25 @@ impl Census {
 
     /// Writes the candidates down for the next daemon. A failure is logged: nobody else needs the file.
     ///
-    /// They end with this boot, and each `whim run` waits until they are written: the disk is not waited for.
+    /// They end with this boot: the disk is not waited for.
     pub(crate) fn save(&self, candidates: &Candidates) {
         let settings = self.ground.settings();
         settings.save_for_this_boot(FILE, &candidates.to_json());
+    }
+
+    /// As [`Self::save`], in a moment, and for all programs that begin until then at once. A daemon that is killed
+    /// before leaves a program that nobody moves, until it is adopted.
+    pub(crate) fn save_soon(&self) {
+        self.unsaved.notify_one();
+    }
+
+    /// Runs for ever: does what [`Self::save_soon`] promises.
+    pub(crate) async fn keep_saved(&self) {
+        loop {
+            self.unsaved.notified().await;
+            tokio::time::sleep(SAVE_AFTER).await;
+            self.save(&self.candidates());
+        }
     }
 
     /// The batch job to whose nodes a process is bound.
