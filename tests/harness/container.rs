@@ -12,6 +12,7 @@ use nix::unistd::Pid;
 
 use crate::place;
 use crate::process::{Running, eventually, output, succeed};
+use crate::version_1::{OfCpu, PLACE};
 
 /// Fetching and unpacking the base.
 const MAKE_LIMIT: Duration = Duration::from_secs(1200);
@@ -42,6 +43,7 @@ pub struct Yard {
     directory: PathBuf,
     network: String,
     groups: PathBuf,
+    cpu: Option<OfCpu>,
 }
 
 /// A container; dropping it switches it off.
@@ -52,6 +54,8 @@ pub struct Container {
     root: PathBuf,
     log: PathBuf,
     group: PathBuf,
+    /// Its group in a hierarchy of version 1, and how that is mounted.
+    cpu: Option<(PathBuf, String)>,
     network: PathBuf,
     power: Option<Power>,
 }
@@ -84,6 +88,7 @@ impl Yard {
             base: made.join("base"),
             directory: made.join(&name),
             groups: unified_groups()?.join(&name),
+            cpu: OfCpu::here()?,
             network: name,
         };
         fs::create_dir_all(&yard.directory)?;
@@ -130,6 +135,10 @@ impl Yard {
             number,
             log: self.directory.join(format!("{name}.console")),
             group: self.groups.join(name),
+            cpu: self.cpu.as_ref().map(|cpu| {
+                let group = cpu.root.join(&self.network).join(name);
+                (group, cpu.options.clone())
+            }),
             network: Path::new("/run/netns").join(&self.network),
             root,
             power: None,
@@ -172,6 +181,9 @@ impl Drop for Yard {
             Duration::from_secs(30),
         );
         remove_groups(&self.groups);
+        if let Some(cpu) = &self.cpu {
+            remove_groups(&cpu.root.join(&self.network));
+        }
         if std::env::var_os("WHIM_KEEP").is_none() {
             let _ = fs::remove_dir_all(&self.directory);
         }
@@ -244,10 +256,15 @@ impl Container {
     /// # Errors
     /// When that does not happen, with what it says on its console.
     pub fn switch_on(&mut self) -> Result<()> {
-        fs::create_dir_all(&self.group)?;
-        let script = "echo $$ >\"$1/cgroup.procs\" && shift && exec \"$@\"";
+        let lent = self.cpu.as_ref().map(|(group, _)| group);
+        let groups: Vec<&PathBuf> = std::iter::once(&self.group).chain(lent).collect();
+        for group in &groups {
+            fs::create_dir_all(group)?;
+        }
+        let script = "while [ \"$1\" != -- ]; do echo $$ >\"$1/cgroup.procs\" || exit; shift; done
+shift; exec \"$@\"";
         let mut command = Command::new("sh");
-        command.args(["-c", script, "sh"]).arg(&self.group);
+        command.args(["-c", script, "sh"]).args(groups).arg("--");
         command.arg("nsenter");
         command.arg(format!("--net={}", self.network.display()));
         command.args([
@@ -280,7 +297,19 @@ impl Container {
             let said = self.ask("systemctl is-active multi-user.target network-online.target")?;
             Ok(said.output.starts_with("active\n").then_some(()))
         })
-        .with_context(|| self.console())
+        .with_context(|| self.console())?;
+        self.lend_cpu()
+    }
+
+    /// Mounts the controller that its own groups do not have.
+    fn lend_cpu(&mut self) -> Result<()> {
+        let Some((_, options)) = &self.cpu else {
+            return Ok(());
+        };
+        let script = format!("mkdir -p {PLACE} && mount -t cgroup -o {options} cgroup {PLACE}");
+        let said = self.ask(&script)?;
+        ensure!(said.success, "The CPU controller is not lent: {said:?}");
+        Ok(())
     }
 
     /// Waits until it has switched itself off.

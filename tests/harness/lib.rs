@@ -19,6 +19,7 @@ pub mod random;
 pub mod talk;
 pub mod terminal;
 pub mod users;
+mod version_1;
 pub mod webdriver;
 
 pub use anyhow::{Context, Error, Result, anyhow, bail, ensure};
