@@ -152,8 +152,9 @@ fn head() -> Result<String> {
 
 Written by `cargo xtask stays --write`, which moves the programs of `tests/stays.txt` while they work, one after the
 other. Each runs unmoved, and then so that each of its processes is sent to a second node as soon as it is there, and
-again two seconds after it has come home; servers that have parted from whoever started them are adopted first. A program moves if its output is the same, and it had at least two seconds
-of CPU time away. One that stays says why: the sentence is that of `whim migrate`.
+again two seconds after it has come home; servers that have parted from whoever started them are adopted first. A
+program moves if its output is the same, and it had at least two seconds of CPU time away. One that stays says why: the
+sentence is that of `whim migrate`.
 
 Debian 12, {}.
 
