@@ -46,10 +46,18 @@ pub enum ControlError {
     Undecodable(#[source] serde_json::Error),
     #[error("{0}")]
     Refused(String),
+    /// For want of room that comes back by itself.
+    #[error("{0}")]
+    Busy(String),
+    #[error(
+        "The daemon is there, and has not answered in time: it is stopped, or has much to do; see its log"
+    )]
+    Late,
 }
 
 impl ControlError {
-    /// Whether there is nobody to decide just now: the daemon is not there, or was replaced while it was asked.
+    /// Whether there is nobody to decide just now: the daemon is not there, was replaced while it was asked, says
+    /// nothing, or has no room to hear of more.
     #[must_use]
     pub fn is_absence(&self) -> bool {
         match self {
@@ -57,6 +65,8 @@ impl ControlError {
             | Self::EndedInLab { .. }
             | Self::Broken(_)
             | Self::Silent
+            | Self::Late
+            | Self::Busy(_)
             | Self::Undecodable(_) => true,
             Self::Foreign { .. } | Self::TooLong(_) | Self::Refused(_) => false,
         }
@@ -127,7 +137,7 @@ impl Client {
         [own, &Environment::default()].map(|whose| Places::of(whose).socket())
     }
 
-    /// Waits no longer than this for each piece of an answer: [`ControlError::Broken`] then.
+    /// Waits no longer than this for each piece of an answer: [`ControlError::Late`] then.
     ///
     /// # Errors
     /// [`ControlError::Broken`]: the kernel does not take so short a time.
@@ -181,7 +191,7 @@ impl Client {
             .map_err(ControlError::Broken)
     }
 
-    /// The next answer; `Refused` becomes an error, so that no caller overlooks it.
+    /// The next answer; `Refused` and `Busy` become errors, so that no caller overlooks them.
     ///
     /// # Errors
     /// When the connection breaks, or when the daemon refuses.
@@ -191,12 +201,16 @@ impl Client {
         let length = (&mut self.stream)
             .take(limit)
             .read_until(b'\n', &mut line)
-            .map_err(ControlError::Broken)?;
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ControlError::Late,
+                _ => ControlError::Broken(error),
+            })?;
         if length == 0 {
             return Err(ControlError::Silent);
         }
         match serde_json::from_slice(&line).map_err(ControlError::Undecodable)? {
             Answer::Refused { reason } => Err(ControlError::Refused(reason)),
+            Answer::Busy { reason } => Err(ControlError::Busy(reason)),
             answer => Ok(answer),
         }
     }

@@ -374,6 +374,10 @@ pub enum Answer {
     Refused {
         reason: String,
     },
+    /// Refused for want of room that comes back by itself: whoever asks again may be heard.
+    Busy {
+        reason: String,
+    },
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ impl Process {
         if pid <= 0 {
             return Err(ProcessError::NoPid(pid));
         }
-        let pidfd = Pidfd::open(pid).map_err(|_| ProcessError::Gone(pid))?;
+        let pidfd = Pidfd::open(pid).map_err(|errno| ProcessError::by(pid, errno))?;
         Self::hold(pid, pidfd)
     }
 
@@ -57,17 +57,18 @@ impl Process {
     /// # Errors
     /// [`ProcessError::Gone`].
     pub fn of(pidfd: Pidfd) -> Result<Self, ProcessError> {
-        let pid = pidfd.pid().map_err(|_| ProcessError::Gone(0))?;
+        let pid = pidfd
+            .pid()
+            .map_err(|error| ProcessError::by_io(0, &error))?;
         Self::hold(pid, pidfd)
     }
 
     fn hold(pid: i32, pidfd: Pidfd) -> Result<Self, ProcessError> {
-        let gone = |_| ProcessError::Gone(pid);
         let directory = File::options()
             .read(true)
             .custom_flags(nix::libc::O_DIRECTORY)
             .open(format!("/proc/{pid}"))
-            .map_err(gone)?;
+            .map_err(|error| ProcessError::by_io(pid, &error))?;
         let mut process = Self {
             pid,
             start_time: 0,
@@ -116,7 +117,7 @@ impl Process {
     fn file(&self, name: &str) -> Result<File, ProcessError> {
         openat(&self.directory, name, OFlag::O_RDONLY, Mode::empty())
             .map(File::from)
-            .map_err(|_| ProcessError::Gone(self.pid))
+            .map_err(|errno| ProcessError::by(self.pid, errno))
     }
 
     fn read(&self, file: File) -> Result<String, ProcessError> {

@@ -1,9 +1,10 @@
 //! What /proc says of a process, and who may move it.
 
+use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use thiserror::Error;
@@ -20,6 +21,10 @@ const COMMAND_MAX: u64 = 4096;
 pub enum ProcessError {
     #[error("There is no process {0} here (or it has ended meanwhile)")]
     Gone(i32),
+    #[error(
+        "Process {0} cannot be looked at now: the daemon has no descriptors left; raise its limit of open files"
+    )]
+    NoDescriptors(i32),
     #[error("{0} is no process id")]
     NoPid(i32),
     #[error(
@@ -32,6 +37,20 @@ pub enum ProcessError {
     Changed(i32),
     #[error("Process {pid} {why}: only root or a member of whim-admin may move it")]
     Protected { pid: i32, why: &'static str },
+}
+
+impl ProcessError {
+    /// What it means that this process could not be opened or read.
+    pub(crate) fn by(pid: i32, errno: Errno) -> Self {
+        match errno {
+            Errno::EMFILE | Errno::ENFILE => Self::NoDescriptors(pid),
+            _ => Self::Gone(pid),
+        }
+    }
+
+    pub(crate) fn by_io(pid: i32, error: &io::Error) -> Self {
+        Self::by(pid, Errno::from_raw(error.raw_os_error().unwrap_or(0)))
+    }
 }
 
 /// Fields of /proc/PID/stat that we use.
@@ -209,10 +228,9 @@ pub struct Credentials {
 pub fn credentials(pid: i32) -> Result<Credentials, ProcessError> {
     let path = format!("/proc/{pid}/status");
     // The file also holds the process's name, which need not be UTF-8.
-    let text = fs::read(&path).map_err(|_| ProcessError::Gone(pid))?;
-    let owner = fs::metadata(&path)
-        .map_err(|_| ProcessError::Gone(pid))?
-        .uid();
+    let unread = |error| ProcessError::by_io(pid, &error);
+    let text = fs::read(&path).map_err(unread)?;
+    let owner = fs::metadata(&path).map_err(unread)?.uid();
     parse_status(&String::from_utf8_lossy(&text), owner).ok_or(ProcessError::Gone(pid))
 }
 

@@ -158,7 +158,7 @@ fn connect_once(socket: Option<&Path>) -> Result<Client, ControlError> {
 fn reach(socket: Option<&Path>, wait: Option<u64>) -> run::Reach<'_> {
     run::Reach {
         connect: Box::new(move || connect_once(socket)),
-        wait: wait.map_or(run::WAIT, Duration::from_secs),
+        wait: wait.map(Duration::from_secs),
         sockets: match socket.map(PathBuf::from).or_else(named_socket) {
             Some(path) => vec![path],
             None => Client::found_at(&Environment::here()).into(),

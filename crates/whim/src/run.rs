@@ -19,21 +19,37 @@ const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
 /// For how long a daemon is waited for that is not there: it is back sooner from a restart or an upgrade.
-pub(crate) const WAIT: Duration = Duration::from_secs(5);
+const WAIT: Duration = Duration::from_secs(5);
 /// For how long one is waited for that is there, and says nothing: it may have much to do.
 const SILENT: Duration = Duration::from_secs(30);
+/// The least of that, which `--wait` can ask for.
+const SILENT_MIN: Duration = Duration::from_secs(1);
 /// Between two attempts to register, while it may come at any moment, and while nobody knows when it comes.
 const SOON: Duration = Duration::from_millis(20);
 const LATER: Duration = Duration::from_millis(500);
+/// Between two attempts while it hears of as many programs as it can, at most: many of us may be waiting for that.
+const BUSY: Duration = Duration::from_millis(300);
 
 /// How the daemon is found.
 pub(crate) struct Reach<'a> {
     /// One attempt to connect.
     pub connect: Box<dyn Fn() -> Result<Client, ControlError> + 'a>,
-    /// For how long attempts are made.
-    pub wait: Duration,
+    /// For how long attempts are made, if the user says so.
+    pub wait: Option<Duration>,
     /// Where its socket may be.
     pub sockets: Vec<PathBuf>,
+}
+
+impl Reach<'_> {
+    /// For how long attempts are made.
+    fn wait(&self) -> Duration {
+        self.wait.unwrap_or(WAIT)
+    }
+
+    /// For how long a daemon may say nothing.
+    fn silent(&self) -> Duration {
+        self.wait.map_or(SILENT, |wait| wait.max(SILENT_MIN))
+    }
 }
 
 /// What the daemon has said.
@@ -85,34 +101,49 @@ fn register(
     options: &RunOptions,
     strict: bool,
 ) -> Result<Option<Registered>, ControlError> {
-    let deadline = Instant::now() + reach.wait;
-    let (mut told, mut waits) = (false, false);
+    let begun = Instant::now();
+    let (mut told, mut waits, mut pause) = (false, false, SOON);
     loop {
         let error = match attempt(reach, options, &mut told) {
             Err(error) if error.is_absence() => error,
             decided => return decided.map(Some),
         };
-        if Instant::now() < deadline {
-            std::thread::sleep(SOON);
+        if begun.elapsed() < reach.wait() {
+            std::thread::sleep(pause);
+            if matches!(error, ControlError::Busy(_)) {
+                pause = (pause * 2).min(BUSY);
+            }
             continue;
         }
         if strict {
             return Err(error);
         }
-        let seconds = reach.wait.as_secs();
+        let nobody = nobody_answers(&error, begun.elapsed());
         let Some(option) = not_held_here(reach, options, told) else {
             eprintln!(
-                "whim run: No daemon has answered for {seconds} s: the program runs here without one, and stays ('whim adopt {}' lets it move once there is one)",
+                "whim run: {nobody}: the program runs here, and stays ('whim adopt {}' lets it move once a daemon answers)",
                 std::process::id()
             );
             return Ok(None);
         };
         if !std::mem::replace(&mut waits, true) {
             eprintln!(
-                "whim run: No daemon has answered for {seconds} s, and without one {option} would not hold: the program begins once there is one"
+                "whim run: {nobody}, and {option} would not hold: the program begins once a daemon has heard of it"
             );
         }
         std::thread::sleep(LATER);
+    }
+}
+
+/// That nobody has decided about this program for so long.
+fn nobody_answers(error: &ControlError, since: Duration) -> String {
+    let seconds = since.as_secs();
+    match error {
+        ControlError::Busy(reason) => {
+            format!("The daemon has not taken it up for {seconds} s ({reason})")
+        }
+        ControlError::Late => format!("The daemon is there and has not answered for {seconds} s"),
+        _ => format!("No daemon has answered for {seconds} s"),
     }
 }
 
@@ -133,7 +164,7 @@ fn attempt(
     told: &mut bool,
 ) -> Result<Registered, ControlError> {
     let mut client = (reach.connect)()?;
-    client.be_patient(reach.wait.max(SILENT))?;
+    client.be_patient(reach.silent())?;
     let options = options.clone();
     let mut without = Vec::new();
     *told = true;

@@ -61,6 +61,35 @@ enum RegisterError {
     Full(#[from] Full),
 }
 
+impl RegisterError {
+    /// Whether it is for want of something that comes back by itself.
+    fn passes(&self) -> bool {
+        match self {
+            Self::Peer(CredentialError::Peer(Errno::EMFILE | Errno::ENFILE))
+            | Self::Process(ProcessError::NoDescriptors(_))
+            | Self::NotSeen(NotSeen::Late | NotSeen::Busy)
+            | Self::Full(_) => true,
+            Self::Ended
+            | Self::NotItself
+            | Self::OtherRights
+            | Self::Peer(_)
+            | Self::NotHanded
+            | Self::Descriptor(_)
+            | Self::Process(_)
+            | Self::NotSeen(NotSeen::Gone)
+            | Self::Options(_) => false,
+        }
+    }
+
+    fn answer(&self) -> Answer {
+        let reason = self.to_string();
+        match self.passes() {
+            true => Answer::Busy { reason },
+            false => Answer::Refused { reason },
+        }
+    }
+}
+
 /// Makes the peer a candidate. It replaces itself by its program next, which closes the connection. Then
 /// the program is sent to its node, if the options name one.
 pub(crate) async fn register(
@@ -79,13 +108,11 @@ pub(crate) async fn register(
     let process = match registered {
         Ok(process) => Arc::new(process),
         Err(error) => {
-            let reason = error.to_string();
-            let _ = answers.send(Answer::Refused { reason });
+            let _ = answers.send(error.answer());
             return;
         }
     };
     let _ = answers.send(Answer::Done { text: None });
-    daemon.moves().census().save_soon();
     // Whatever comes is not for us: we wait for the end alone, and keep nothing.
     let _ = tokio::io::copy(lines, &mut tokio::io::sink()).await;
     let daemon = Arc::clone(daemon);
@@ -123,7 +150,10 @@ async fn peer(
 }
 
 fn itself(caller: &Caller, pidfd: Pidfd) -> Result<(Process, Credentials), RegisterError> {
-    let ended = |_| RegisterError::Ended;
+    let ended = |error| match error {
+        ProcessError::NoDescriptors(_) => RegisterError::Process(error),
+        _ => RegisterError::Ended,
+    };
     let process = Process::of(pidfd).map_err(ended)?;
     if process.pid() != caller.pid {
         return Err(RegisterError::NotItself);
@@ -188,7 +218,13 @@ fn take_up(
         // The caller may change what was declared of this process before only if the caller may move it.
         process.movable_by(caller)?;
     }
-    Ok(candidates.add(candidate)?)
+    candidates.add(candidate)?;
+    // Where a program may go has to hold whatever becomes of us. One that may go anywhere loses no more than its moves.
+    match options == &RunOptions::default() {
+        true => daemon.moves().census().save_soon(),
+        false => daemon.moves().census().save(&candidates),
+    }
+    Ok(())
 }
 
 fn is_known(known: Option<&Candidate>, stat: &Stat) -> bool {

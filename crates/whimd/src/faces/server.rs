@@ -69,7 +69,7 @@ async fn turn_away(listener: &UnixListener) -> bool {
     let reason = "The daemon has no descriptors left: raise its limit of open files".to_owned();
     let (_, mut write) = stream.into_split();
     // An empty socket takes a line at once, whether it is read or not.
-    let _ = write_line(&mut write, &Answer::Refused { reason }).await;
+    let _ = write_line(&mut write, &Answer::Busy { reason }).await;
     true
 }
 
@@ -122,7 +122,7 @@ async fn client(
         Err(error) => {
             // An empty socket takes a line at once, whether it is read or not.
             let reason = error.to_string();
-            let _ = write_line(&mut write, &Answer::Refused { reason }).await;
+            let _ = write_line(&mut write, &Answer::Busy { reason }).await;
             return;
         }
     };
