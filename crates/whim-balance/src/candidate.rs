@@ -53,7 +53,7 @@ impl fmt::Display for NotCandidate {
             Self::Part(SystemPart::Ours) => write!(f, "it is a program of Whimbrel's own"),
             Self::Unregistered => write!(
                 f,
-                "it was started neither by 'whim run' nor in 'whim shell' ('whim adopt' makes it one)"
+                "it was started neither by 'whim run' nor in 'whim shell', or while no daemon was here ('whim adopt' makes it one)"
             ),
             Self::Changed => write!(
                 f,

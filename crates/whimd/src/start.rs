@@ -212,6 +212,8 @@ async fn run(settings: Settings) -> Result<()> {
         _ = interrupt.recv() => {}
     }
     history_task::end(&daemon).await;
+    // What has been started a moment ago is known to the next daemon, too.
+    daemon.moves().census().refresh();
     daemon.moves().census().save(&daemon.moves().candidates());
     // Supervisors and their guests go on: a new daemon finds them again.
     let _ = std::fs::remove_file(control_path);

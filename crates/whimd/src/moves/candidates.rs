@@ -40,6 +40,9 @@ pub(crate) struct Candidates {
     full: HashSet<u32>,
     /// A candidate has moved since they were last written down.
     moved: bool,
+    /// The start time of this daemon. What began before, and is not written down, began while none was here: perhaps
+    /// by a `whim run` that has said where it may go, so candidacy does not pass down to it.
+    began: u64,
 }
 
 impl Candidates {
@@ -65,6 +68,8 @@ impl Candidates {
                 candidates.take(candidate, &mut tally);
             }
         }
+        let own = processes::stat(std::process::id().cast_signed());
+        candidates.began = own.map_or(0, |own| own.start_time);
         candidates.refresh(&processes::all(), 0);
         candidates
     }
@@ -300,6 +305,9 @@ impl Candidates {
         tally: &mut Tally,
         inherits: &Inherits,
     ) -> Result<Option<Candidate>, Full> {
+        if stat.start_time < self.began {
+            return Ok(None);
+        }
         let parent = self.by_pid.get(&stat.parent);
         let parent = parent.filter(|parent| !parent.tried);
         let declared = parent.and_then(|parent| Some((parent, parent.declaration.as_ref()?)));
