@@ -17,6 +17,12 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::in_lab("alone::a_program_runs_here_without_a_daemon", 1, runs_here),
         Case::in_lab("alone::what_would_not_hold_waits_for_a_daemon", 2, waits),
+        Case::in_lab("alone::what_began_meanwhile_stays", 2, began_meanwhile),
+        Case::in_lab(
+            "alone::a_daemon_without_room_is_asked_again",
+            1,
+            without_room,
+        ),
     ]
 }
 
@@ -78,7 +84,7 @@ fn waits(cluster: &Cluster) -> Result<()> {
         let program = ["--", PYTHON, "-c", WAITS];
         let all = [&["--wait", "0", "run"], options, &program].concat();
         let talk = Talk::start(cluster, &mut cluster.whim_command("n1", &all))?;
-        let says = format!("without one {} would not hold", options.join(" "));
+        let says = format!("{} would not hold", options.join(" "));
         eventually(SHORT, "it says that it waits", || {
             let said = talk.errors();
             Ok((said.contains(NOBODY) && said.contains(&says)).then_some(()))
@@ -104,5 +110,78 @@ fn waits(cluster: &Cluster) -> Result<()> {
         talk.succeed()?;
         ensure!(talk.errors().lines().count() == 1, "{}", talk.errors());
     }
+    Ok(())
+}
+
+/// Starts what its input names, and says so.
+const STARTS: &str = "import os, subprocess, sys
+print('ready', os.getpid(), flush=True)
+for line in sys.stdin:
+    subprocess.Popen(line, shell=True, stdin=subprocess.DEVNULL)";
+
+/// The program that starts it may go anywhere, but this one may not: nobody has told the next daemon.
+fn began_meanwhile(cluster: &Cluster) -> Result<()> {
+    let words = ["run", "--", PYTHON, "-c", STARTS];
+    let mut outer = Talk::start(cluster, &mut cluster.whim_command("n1", &words))?;
+    let outer_pid = outer.ready()?;
+    end_daemon(cluster)?;
+    let whim = cluster.whim_path().display().to_string();
+    let sleeps = "sh -c 'echo inner $$; exec sleep 600'";
+    outer.say(&format!("exec {whim} --wait 0 run --pin -- {sleeps}"))?;
+    let inner: i32 = outer.until("inner ")?.parse()?;
+    cluster.lab(&["start", "--daemon", "n1"])?;
+    ensure!(cluster.row(outer_pid)?.is_some(), "The outer one is lost");
+    outer.say(&format!("exec {sleeps}"))?;
+    let later: i32 = outer.until("inner ")?.parse()?;
+    eventually(SHORT, "what begins now is taken up", || cluster.row(later))?;
+    ensure!(
+        cluster.row(inner)?.is_none(),
+        "It is taken up without --pin"
+    );
+    let why = cluster.whim("n1", &["why", &inner.to_string()])?;
+    ensure!(why.contains("while no daemon was here"), "{why}");
+    for pid in [inner, later] {
+        cluster.run("n1", &["kill", &pid.to_string()])?;
+    }
+    Ok(())
+}
+
+/// Has as many connections as one user may have, until it is told to go.
+const CONNECTS: &str = "import os, socket, sys
+kept = []
+for _ in range(128):
+    kept.append(socket.socket(socket.AF_UNIX))
+    kept[-1].connect('/run/whim/control.sock')
+print('ready', os.getpid(), flush=True)
+sys.stdin.readline()";
+
+/// It is as if it were not there: no job is lost.
+fn without_room(cluster: &Cluster) -> Result<()> {
+    let start =
+        |words: &[&str]| Talk::start(cluster, &mut cluster.command_as("nobody", "n1", words));
+    let mut others = start(&[PYTHON, "-c", CONNECTS])?;
+    others.ready()?;
+    let whim = cluster.whim_path().display().to_string();
+    let run = |options: &[&str]| {
+        let words = [
+            &[whim.as_str(), "--wait", "0", "run"],
+            options,
+            &["sh", "-c", "echo it ran"],
+        ];
+        let mut command = cluster.command_as("nobody", "n1", &words.concat());
+        process::output(&mut command, SHORT)
+    };
+    let output = run(&[])?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.stdout == b"it ran\n", "{output:?}");
+    ensure!(said.contains("connections to the daemon already"), "{said}");
+    ensure!(said.contains("the program runs here"), "{said}");
+    let output = run(&["--strict"])?;
+    ensure!(output.status.code() == Some(125), "{output:?}");
+    let mut talk = start(&[&whim, "--wait", "60", "run", "--", PYTHON, "-c", WAITS])?;
+    others.go()?;
+    let pid = talk.ready()?;
+    ensure!(cluster.row(pid)?.is_some(), "It is not known");
+    ensure!(talk.errors().is_empty(), "{}", talk.errors());
     Ok(())
 }
