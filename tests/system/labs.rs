@@ -29,6 +29,9 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("labs::say_what_there_is", 2, say_what_there_is),
         Case::in_lab("labs::page_on_the_machine", 1, page_on_the_machine),
         Case::in_lab("labs::slips_are_told", 2, slips_are_told),
+        Case::new("labs::up_means_that_all_see_all", |_| {
+            up_means_that_all_see_all()
+        }),
         Case::new("labs::tour_of_the_readme", |_| tour_of_the_readme()),
     ]
 }
@@ -112,6 +115,37 @@ fn slips_are_told(cluster: &Cluster) -> Result<()> {
     terminal.ask("n\r", "Nothing was done")?;
     let nodes = cluster.whim("n1", &["nodes"])?;
     ensure!(nodes.contains("n2"), "{nodes}");
+    Ok(())
+}
+
+/// Links so slow that a node's join has ended long before the others have heard of it.
+fn up_means_that_all_see_all() -> Result<()> {
+    let name = format!("t{}-901", std::process::id());
+    let whim = place::built()?.join("whim");
+    let lab = |words: &[&str]| {
+        let (verb, rest) = words.split_first().unwrap_or((&"list", &[]));
+        let mut command = Command::new(&whim);
+        command.args(["lab", verb, "--name", &name]).args(rest);
+        process::succeed(&mut command, 2 * PATIENCE)
+    };
+    let names = ["n1", "n2", "n3"];
+    let up = lab(&["up", "--nodes", "3", "--delay", "300ms"]);
+    let seen: Result<Vec<String>> = names
+        .iter()
+        .map(|node| lab(&["exec", node, "--", "whim", "nodes", "--json"]))
+        .collect();
+    lab(&["down"])?;
+    println!("{}", up?);
+    for (by, seen) in names.iter().zip(seen?) {
+        let rows: Vec<Value> = seen
+            .lines()
+            .map(serde_json::from_str)
+            .collect::<Result<_, _>>()?;
+        ensure!(rows.len() == names.len(), "{by} knows {} nodes", rows.len());
+        for row in rows {
+            ensure!(row["state"] == "up", "{by} sees {row}");
+        }
+    }
     Ok(())
 }
 

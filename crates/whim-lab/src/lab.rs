@@ -179,6 +179,27 @@ impl Lab {
         ))
     }
 
+    /// Runs a program on a node, and gives what it has written to its output. After `limit` it is ended.
+    pub fn ask(&self, node: &str, words: &[String], limit: Duration) -> Result<String, LabError> {
+        let (program, arguments) = words.split_first().map_or(("", words), |(p, a)| (p, a));
+        let failed = |why: String| LabError::Step {
+            node: node.to_owned(),
+            command: words.join(" "),
+            why,
+        };
+        let mut asked = self.command(node, None, program)?;
+        let outcome = command::run(asked.args(arguments), "", Some(limit))
+            .map_err(|error| failed(format!("could not be started: {error}")))?;
+        match outcome.status {
+            Some(status) if status.success() => Ok(outcome.output),
+            Some(status) => Err(failed(format!(
+                "failed ({status}): {}",
+                outcome.errors.trim()
+            ))),
+            None => Err(failed(format!("did not end within {limit:.0?}"))),
+        }
+    }
+
     /// Stops all packets between two nodes, without a sign to either.
     pub fn cut(&self, one: &str, other: &str) -> Result<(), LabError> {
         self.change(|work| work.set_cut(one, other, true))

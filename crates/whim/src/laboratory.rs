@@ -13,6 +13,7 @@ use whim_lab::{
 
 use crate::arguments::{Lab as Verb, LabUp, LinkOptions};
 use crate::lab_page::{self, LabPageError};
+use crate::lab_views::{self, SEEN_WITHIN};
 use crate::output;
 use crate::recording::{self, RecordingError};
 use crate::run::FAILED;
@@ -105,6 +106,7 @@ fn start(up: LabUp) -> Result<(), LaboratoryError> {
     if !daemon.is_file() {
         return Err(LaboratoryError::NoDaemon(daemon));
     }
+    let is_cluster = !up.no_cluster;
     let mut words = vec![daemon.display().to_string(), "--lab".into()];
     words.extend(up.daemon_arg);
     let memory = up.memory.iter().map(|text| parse_bytes(text));
@@ -118,10 +120,10 @@ fn start(up: LabUp) -> Result<(), LaboratoryError> {
         shares: up.share,
         helper: None,
         daemon: words,
-        bootstrap: if up.no_cluster {
-            Bootstrap::daemons_only()
-        } else {
+        bootstrap: if is_cluster {
             cluster(&own)
+        } else {
+            Bootstrap::daemons_only()
         },
     };
     let lab = Lab::up(&options)?;
@@ -129,9 +131,30 @@ fn start(up: LabUp) -> Result<(), LaboratoryError> {
     for warning in &status.warnings {
         eprintln!("{warning}");
     }
-    let names: Vec<&str> = status.nodes.iter().map(|node| node.name.as_str()).collect();
+    let names: Vec<String> = status.nodes.iter().map(|node| node.name.clone()).collect();
+    if is_cluster {
+        tell_missing(
+            &status.name,
+            &lab_views::wait(&lab, &own, &names, SEEN_WITHIN),
+        );
+    }
     output::line(&format!("Lab {} is up: {}", status.name, names.join(", ")));
     Ok(())
+}
+
+/// The lab stays: only in it can be found out why.
+fn tell_missing(lab: &str, missing: &[String]) {
+    if missing.is_empty() {
+        return;
+    }
+    eprintln!(
+        "The nodes of lab '{lab}' do not all see each other after {} s; 'whim lab exec --name {lab} NODE -- whim nodes' \
+         shows when they do:",
+        SEEN_WITHIN.as_secs()
+    );
+    for sentence in missing {
+        eprintln!("  {sentence}");
+    }
 }
 
 #[allow(

@@ -19,6 +19,7 @@ mod doctor;
 mod generated;
 mod history;
 mod lab_page;
+mod lab_views;
 mod laboratory;
 mod monitor;
 mod moves;
