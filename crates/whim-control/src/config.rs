@@ -2,6 +2,7 @@
 
 mod fault;
 mod faults;
+mod regular;
 mod written;
 
 use serde::Deserialize;
@@ -43,6 +44,8 @@ pub enum ConfigError {
     },
     #[error("The configuration {path} is longer than 1 MiB: it cannot be ours")]
     TooLong { path: PathBuf },
+    #[error("The configuration {path} is {kind}, which is never read: name a regular file")]
+    NoFile { path: PathBuf, kind: &'static str },
     #[error("The configuration {path} is not taken: {source}")]
     Exposed { path: PathBuf, source: OwnedError },
     #[error("The configuration {path} is not valid: {faults}")]
@@ -528,9 +531,8 @@ impl Config {
             path: path.to_path_buf(),
             source,
         };
-        let file = match std::fs::File::open(path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            opened => opened.map_err(unreadable)?,
+        let Some(file) = regular::open(path)? else {
+            return Ok(None);
         };
         let mut text = String::new();
         let length = file

@@ -101,6 +101,22 @@ fn a_configuration_s_fault_has_a_line_and_a_key() {
 }
 
 #[test]
+fn what_is_no_file_is_not_waited_for() {
+    let place = place();
+    let fifo = place.path().join("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
+    let check = Command::new("timeout")
+        .arg("30")
+        .arg(whim())
+        .args(["config", "check"])
+        .arg(&fifo)
+        .output()
+        .expect("runs");
+    let error = bad(&check, 1);
+    assert!(error.contains("is a FIFO, which is never read"), "{error}");
+}
+
+#[test]
 fn a_running_daemon_is_tuned() {
     let place = place();
     let daemon = alone(&place);
