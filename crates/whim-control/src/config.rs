@@ -2,6 +2,7 @@
 
 mod fault;
 mod faults;
+mod number;
 mod regular;
 mod written;
 
@@ -413,7 +414,10 @@ impl Config {
             entry = toml::Table::from_iter([(part.to_owned(), entry)]).into();
         }
         let written = Written::deserialize(entry);
-        let written = written.map_err(|error| fault(error.message().trim_end().to_owned()))?;
+        let written = written.map_err(|error| {
+            let reason = error.message().trim_end();
+            fault(number::told(Some(key), reason).unwrap_or_else(|| reason.to_owned()))
+        })?;
         let config = written.over(self.clone());
         config.check().map_err(|odd| fault(odd.reason))?;
         Ok(config)

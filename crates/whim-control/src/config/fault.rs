@@ -4,7 +4,11 @@ use serde::Serialize;
 use std::fmt;
 use toml::de::{DeTable, DeValue};
 
+use super::number;
 use crate::similar;
+
+/// All that the parser says of a key with too many dots; not even where it is.
+const TOO_DEEP: &str = "recursion limit";
 
 /// A fault of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -87,9 +91,20 @@ impl Fault {
         let key = offset.and_then(|offset| key_at(tree?, offset));
         // One line, so that it fits into a sentence and a log.
         let reason = error.message().trim_end().replace('\n', ", ");
+        if offset.is_none() && reason == TOO_DEEP {
+            return Self {
+                line: deep_line(text),
+                key: None,
+                reason: "a key here has more parts than are read, with dots between them"
+                    .to_owned(),
+            };
+        }
         Self {
             line: offset.map(|offset| line(text, offset)),
-            reason: format!("{reason}{}", meant(&reason)),
+            reason: match number::told(key.as_deref(), &reason) {
+                Some(told) => told,
+                None => format!("{reason}{}", meant(&reason)),
+            },
             key,
         }
     }
@@ -107,6 +122,19 @@ fn meant(reason: &str) -> String {
 fn line(text: &str, offset: usize) -> usize {
     let before = text.as_bytes().get(..offset).unwrap_or_default();
     before.iter().filter(|byte| **byte == b'\n').count() + 1
+}
+
+/// The first line with a key that is nested too deeply: the shortest beginning of the text in which there is one ends
+/// with it.
+fn deep_line(text: &str) -> Option<usize> {
+    let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
+    let ends = [ends.as_slice(), &[text.len()]].concat();
+    let is_deep = |end: usize| {
+        let read = DeTable::parse(text.get(..end).unwrap_or_default());
+        read.is_err_and(|error| error.message() == TOO_DEEP)
+    };
+    let before = ends.partition_point(|end| !is_deep(*end));
+    (before < ends.len()).then_some(before + 1)
 }
 
 /// Where a key such as `guests.max` is written.
