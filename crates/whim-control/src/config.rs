@@ -525,6 +525,13 @@ impl Config {
         Self::load_over(path, base)
     }
 
+    /// Why no daemon of this user would take the file as it lies there, a sentence; `None`: it would.
+    #[must_use]
+    pub fn exposure(path: &Path) -> Option<String> {
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+        owned::check(&absolute).err().map(|error| error.to_string())
+    }
+
     /// As [`Config::load`], but `base` gives the values that the file does not set.
     ///
     /// # Errors

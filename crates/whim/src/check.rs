@@ -20,11 +20,18 @@ struct Checked {
     key: Option<String>,
     reason: Option<String>,
     faults: Vec<Fault>,
+    /// Why a daemon of this user would not take a valid file as it lies there. Null if it would.
+    exposed: Option<String>,
 }
 
 impl Checked {
     /// `optional`: the defaults hold where there is no such file.
-    fn new(file: &Path, read: &Result<Option<Config>, ConfigError>, optional: bool) -> Self {
+    fn new(
+        file: &Path,
+        read: &Result<Option<Config>, ConfigError>,
+        optional: bool,
+        exposed: Option<String>,
+    ) -> Self {
         let plain = |reason| {
             vec![Fault {
                 line: None,
@@ -47,6 +54,7 @@ impl Checked {
             key: first.as_ref().and_then(|fault| fault.key.clone()),
             reason: first.map(|fault| fault.reason),
             faults,
+            exposed,
         }
     }
 }
@@ -65,8 +73,15 @@ pub(crate) fn perform(named: Option<&Path>, json: bool) -> Result<()> {
     } else {
         Config::load(file)
     };
+    let exposed = match &read {
+        Ok(Some(_)) => Config::exposure(file),
+        _ => None,
+    };
+    if let Some(why) = &exposed {
+        eprintln!("whim: No daemon of yours would take this file as it lies there: {why}");
+    }
     if json {
-        output::json(&Checked::new(file, &read, optional));
+        output::json(&Checked::new(file, &read, optional, exposed));
     }
     let place = file.display();
     match read? {

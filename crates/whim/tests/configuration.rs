@@ -95,7 +95,7 @@ fn a_configuration_s_fault_has_a_line_and_a_key() {
         .map(String::as_str)
         .collect();
     let expected = [
-        "file", "valid", "present", "line", "key", "reason", "faults",
+        "file", "valid", "present", "line", "key", "reason", "faults", "exposed",
     ];
     assert_eq!(names, BTreeSet::from(expected));
 }
@@ -114,6 +114,39 @@ fn what_is_no_file_is_not_waited_for() {
         .expect("runs");
     let error = bad(&check, 1);
     assert!(error.contains("is a FIFO, which is never read"), "{error}");
+}
+
+#[test]
+fn a_valid_file_that_others_can_change_is_told() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = place();
+    let file = place.path().join("config.toml");
+    std::fs::write(&file, "lease = 5\n").expect("written");
+    let check = |mode: u32| {
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).expect("its mode");
+        let output = Command::new(whim())
+            .args(["config", "check", "--json"])
+            .arg(&file)
+            .output()
+            .expect("runs");
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(found["valid"], true, "{found}");
+        (
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+            found["exposed"].clone(),
+        )
+    };
+    assert_eq!(check(0o644), (String::new(), serde_json::Value::Null));
+    let (said, exposed) = check(0o666);
+    let exposed = exposed.as_str().expect("a sentence");
+    assert!(
+        exposed.contains("can be changed by other users (mode 666)"),
+        "{exposed}"
+    );
+    assert!(
+        said.contains("No daemon of yours would take this file") && said.contains(exposed),
+        "{said}"
+    );
 }
 
 #[test]
