@@ -102,6 +102,10 @@ fn slips_are_told(cluster: &Cluster) -> Result<()> {
             ["ca", "backup", "/nowhere/copy"],
             "The directory of /nowhere/copy is not there",
         ),
+        (
+            ["ca", "backup", "/proc/copy"],
+            "/proc/copy cannot be made: /proc takes no new files",
+        ),
     ] {
         let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
         let refused = cluster.refused("n1", &words)?;

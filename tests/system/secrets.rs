@@ -30,6 +30,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case("token_in_the_open", watched),
         case("token_at_a_prompt", typed),
         case("copies_of_the_ca", copies),
+        case("copy_of_the_ca_without_a_file", passed_on),
     ]
 }
 
@@ -272,4 +273,41 @@ fn restored(cluster: &Cluster) -> Result<()> {
     attempt.failed(text.trim());
     succeeds(cluster, &restore("/run/of-all/copy"))?;
     cluster.whim("n1", &["token"]).map(drop)
+}
+
+/// The copy goes from the one node's standard output to the other's standard input, and no file is made of it.
+fn passed_on(cluster: &Cluster) -> Result<()> {
+    let mut backup = cluster.whim_command("n1", &["ca", "backup", "-"]);
+    let said = process::output(backup.current_dir(cluster.directory()), SHORT)?;
+    ensure!(said.status.success() && said.stderr.is_empty(), "{said:?}");
+    ensure!(
+        serde_json::from_slice::<serde_json::Value>(&said.stdout)?.is_object(),
+        "The copy is whole, and nothing is beside it"
+    );
+    ensure!(!cluster.directory().join("-").exists(), "A file was made");
+    let mut terminal = Terminal::start(&cluster.whim_command("n1", &["ca", "backup", "-"]))?;
+    let shown = terminal.wait_for("is not shown at a terminal")?;
+    ensure!(
+        !String::from_utf8_lossy(&shown).contains("ca_pem"),
+        "It was shown"
+    );
+    let whim = cluster.whim_path().display().to_string();
+    let script = ["sh", "-c", "exec \"$0\" ca backup - >/dev/full", &whim];
+    let full = process::output(&mut cluster.command("n1", &script), SHORT)?;
+    let text = String::from_utf8_lossy(&full.stderr);
+    ensure!(
+        full.status.code() == Some(1) && text.contains("not whole"),
+        "{text}"
+    );
+    let restore = ["init", "--restore", "-", "--node", "n2"];
+    let refused = cluster.refused_fed("n2", &restore, "")?;
+    ensure!(
+        refused.contains("Nothing has come on standard input"),
+        "{refused}"
+    );
+    let copy = String::from_utf8(said.stdout)?;
+    let mut restored = cluster.whim_command("n2", &restore);
+    let said = process::output_fed(&mut restored, &copy, SHORT)?;
+    ensure!(said.status.success(), "{said:?}");
+    cluster.whim("n2", &["token"]).map(drop)
 }

@@ -264,7 +264,7 @@ pub(crate) enum Verb {
     Init {
         #[command(flatten)]
         node: NodeOptions,
-        /// Take up the CA of a lost node from its backup
+        /// Take up the CA of a lost node from its backup ('-': standard input)
         #[arg(long, value_name = "FILE")]
         restore: Option<PathBuf>,
     },
@@ -439,7 +439,10 @@ pub(crate) struct NodeOptions {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Ca {
     /// Write a copy of the CA, with its key, into a new file: keep it off the cluster
-    Backup { file: PathBuf },
+    Backup {
+        /// A new file; '-': standard output, which must not be a terminal
+        file: PathBuf,
+    },
 }
 
 #[derive(Debug, Subcommand)]

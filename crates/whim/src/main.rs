@@ -254,8 +254,8 @@ fn perform(verb: Verb, connect: &Connect<'_>) -> Result<()> {
         Verb::Init {
             node,
             restore: Some(file),
-        } => authority::restore(connect()?, node, &file),
-        Verb::Ca(Ca::Backup { file }) => authority::back_up(connect()?, &file),
+        } => authority::restore(connect, node, &file),
+        Verb::Ca(Ca::Backup { file }) => authority::back_up(connect, &file),
         administrative => {
             confirm(&administrative)?;
             say(connect, &administrative_request(administrative)?)

@@ -471,10 +471,16 @@ static PAGES: &[Page] = &[
     .files(&[IDENTITY]),
     page(
         "ca backup",
-        &[(
-            "whim ca backup ca.backup",
-            "'whim init --restore ca.backup' takes it up",
-        )],
+        &[
+            (
+                "whim ca backup ca.backup",
+                "'whim init --restore ca.backup' takes it up",
+            ),
+            (
+                "whim ca backup -",
+                "to standard output, for another program; 'whim init --restore -' takes it up",
+            ),
+        ],
     )
     .files(&[IDENTITY]),
     page(
