@@ -29,6 +29,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("labs::say_what_there_is", 2, say_what_there_is),
         Case::in_lab("labs::page_on_the_machine", 1, page_on_the_machine),
         Case::in_lab("labs::slips_are_told", 2, slips_are_told),
+        Case::in_lab("labs::odd_names_are_told", 2, odd_names_are_told),
         Case::new("labs::up_means_that_all_see_all", |_| {
             up_means_that_all_see_all()
         }),
@@ -106,6 +107,14 @@ fn slips_are_told(cluster: &Cluster) -> Result<()> {
             ["ca", "backup", "/proc/copy"],
             "/proc/copy cannot be made: /proc takes no new files",
         ),
+        (
+            ["migrate", "n22:3", "n2"],
+            "There is no node n22 in this cluster; it has: n1, n2 (did you mean n2?)",
+        ),
+        (
+            ["migrate", "n2:3", "n1"],
+            "Process 3 has its home on n2: give the command there",
+        ),
     ] {
         let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
         let refused = cluster.refused("n1", &words)?;
@@ -119,6 +128,39 @@ fn slips_are_told(cluster: &Cluster) -> Result<()> {
     terminal.ask("n\r", "Nothing was done")?;
     let nodes = cluster.whim("n1", &["nodes"])?;
     ensure!(nodes.contains("n2"), "{nodes}");
+    Ok(())
+}
+
+/// A name that no node can have is said to be none, by each verb that takes one, and shown as it was given.
+fn odd_names_are_told(cluster: &Cluster) -> Result<()> {
+    let _program = Running::spawn(&mut cluster.run_command("n1", &["sleep", "1000"]))?;
+    let pid = cluster.find("sleep 1000")?.to_string();
+    for name in ["", "a\nb", "N2"] {
+        let told = format!("The name {name:?} is not usable: give 1 to 63 characters");
+        for words in [
+            ["drain", name].as_slice(),
+            &["undrain", name],
+            &["remove", name],
+            &["migrate", &pid, name],
+        ] {
+            let refused = cluster.refused("n1", words)?;
+            ensure!(refused.contains(&told), "{words:?}: {refused}");
+        }
+    }
+    for (words, told) in [
+        (["migrate", &pid, "@a\nb"], "the label @a\\nb can take"),
+        (["why", "a\nb:3", ""], "There is no node a\\nb in this"),
+    ] {
+        let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+        let refused = cluster.refused("n1", &words)?;
+        ensure!(refused.contains(told), "{words:?}: {refused}");
+    }
+    let name = lab_name(cluster)?;
+    let mut exec = Command::new(cluster.whim_path());
+    exec.args(["lab", "exec", "--name", &name, "a\nb", "--", "true"]);
+    let said = process::output(&mut exec, PATIENCE)?;
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    ensure!(said.contains("has no node 'a\\nb'"), "{said}");
     Ok(())
 }
 

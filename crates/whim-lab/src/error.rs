@@ -24,7 +24,7 @@ pub enum LabError {
     #[error("There is no lab '{0}'; `whim lab up --name {0}` makes one")]
     NoLab(String),
     /// There is no such node.
-    #[error("Lab '{lab}' has no node '{node}'; its nodes are n1 to n{count}")]
+    #[error("Lab '{lab}' has no node '{}'; its nodes are n1 to n{count}", .node.escape_debug())]
     NoNode {
         lab: String,
         node: String,

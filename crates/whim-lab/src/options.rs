@@ -16,7 +16,7 @@ pub const DELAY_MAX_US: u64 = 60_000_000;
 #[non_exhaustive]
 pub enum OptionsError {
     /// A lab's name.
-    #[error("A lab cannot be called '{0}': 1 to {NAME_MAX} small letters, digits and '-'")]
+    #[error("A lab cannot be called '{}': 1 to {NAME_MAX} small letters, digits and '-'", .0.escape_debug())]
     Name(String),
     /// A number of nodes.
     #[error("A lab has 1 to {NODES_MAX} nodes, not {0}")]

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use whim_control::client::{Client, ControlError};
 use whim_control::places::Environment;
 use whim_control::protocol::{Answer, Request};
+use whim_control::similar;
 
 mod arguments;
 mod authority;
@@ -329,16 +330,22 @@ fn here(name: &ProcessName, connect: &Connect<'_>) -> Result<i32> {
     let Some(home) = &name.home else {
         return Ok(name.pid);
     };
-    let mut own = None;
+    // The first is this node.
+    let mut nodes = Vec::new();
     connect()?.ask(&Request::Nodes, |answer| {
-        if let Answer::Node(row) = answer
-            && own.is_none()
-        {
-            own = Some(row.name);
+        if let Answer::Node(row) = answer {
+            nodes.push(row.name);
         }
     })?;
     anyhow::ensure!(
-        own.as_deref() == Some(home.as_str()),
+        nodes.contains(home),
+        "There is no node {} in this cluster; it has: {}{}",
+        home.escape_debug(),
+        nodes.join(", "),
+        similar::question(home, nodes.iter().map(String::as_str))
+    );
+    anyhow::ensure!(
+        nodes.first() == Some(home),
         "Process {} has its home on {home}: give the command there",
         name.pid
     );

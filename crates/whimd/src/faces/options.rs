@@ -2,6 +2,7 @@
 
 use whim_control::protocol::RunOptions;
 use whim_machine::class::{Class, Features};
+use whim_net::NodeName;
 
 use crate::daemon::Daemon;
 use crate::faces::listing;
@@ -41,6 +42,7 @@ pub(crate) fn check_options(daemon: &Daemon, options: &RunOptions) -> Result<(),
             continue;
         }
         if name != "best" && daemon.cluster().member(name).is_none() {
+            NodeName::new(name.as_str()).map_err(|error| error.to_string())?;
             let known: Vec<_> = daemon
                 .cluster()
                 .members()
@@ -82,6 +84,7 @@ fn check_label(daemon: &Daemon, label: &str) -> Result<(), String> {
             .join(", ")
     };
     Err(format!(
-        "No node has the label @{label}; this cluster's labels: {known}"
+        "No node has the label @{}; this cluster's labels: {known}",
+        label.escape_debug()
     ))
 }

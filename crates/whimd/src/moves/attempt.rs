@@ -13,6 +13,7 @@ use whim_machine::class::Difference;
 use whim_machine::process::Process;
 use whim_machine::processes::{self, Credentials, ProcessError, Stat};
 use whim_metrics::labels::Refusal;
+use whim_net::name::NameError;
 
 use crate::line::conversation::SupervisorError;
 use crate::line::probes::NotSeen;
@@ -33,6 +34,8 @@ pub(crate) enum MoveError {
     NotSeen(#[from] NotSeen),
     #[error(transparent)]
     Cluster(#[from] ClusterError),
+    #[error(transparent)]
+    Name(#[from] NameError),
     #[error("There is no node {node} in this cluster; it has: {known}{meant}")]
     UnknownNode {
         node: String,
@@ -60,7 +63,7 @@ pub(crate) enum MoveError {
         "No other node can take process {0} now: 'whim nodes' shows who is up, 'whim why {0}' what is asked of them"
     )]
     NoneBest(i32),
-    #[error("No node with the label @{label} can take process {pid} now: 'whim nodes' shows them")]
+    #[error("No node with the label @{} can take process {pid} now: 'whim nodes' shows them", .label.escape_debug())]
     NoneLabelled { pid: i32, label: String },
     #[error("Process {pid} cannot move now. {}", .reasons.join(" "))]
     Stay { pid: i32, reasons: Vec<String> },

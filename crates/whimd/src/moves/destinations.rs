@@ -9,6 +9,7 @@ use crate::moves::attempt::{MoveError, Target};
 use crate::moves::journeys::Journey;
 use whim_control::protocol::NodeState;
 use whim_control::similar;
+use whim_net::NodeName;
 
 /// Names of the members, for a message.
 fn known(cluster: &Cluster) -> String {
@@ -23,12 +24,13 @@ fn known(cluster: &Cluster) -> String {
 /// Whether there is such a node.
 ///
 /// # Errors
-/// There is none; which ones there are, and which one may be meant.
+/// There is none; which ones there are, and which one may be meant; or that no node is called so.
 pub(crate) fn known_node(moves: &Moves, node: &str) -> Result<(), MoveError> {
     let cluster = moves.ground().cluster();
     if cluster.member(node).is_some() {
         return Ok(());
     }
+    NodeName::new(node)?;
     let members = cluster.members();
     let names = members.iter().map(|member| member.name.as_str());
     Err(MoveError::UnknownNode {
