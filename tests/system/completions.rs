@@ -110,6 +110,12 @@ fn typed(cluster: &Cluster, shell: &Shell) -> Result<()> {
     let mut terminal = start(cluster, shell)?;
     // What is waited for is in no line that is typed: it comes of a line that was completed.
     complete(&mut terminal, "whim tune balance.fai", "", "as configured")?;
+    complete(
+        &mut terminal,
+        "whim tune 'guests.own_vd",
+        "",
+        "as configured",
+    )?;
     complete(&mut terminal, "whim bring ", "", "is at home")?;
     complete(
         &mut terminal,

@@ -7,13 +7,18 @@ _whim_words() {
     if [[ $line == *[[:space:]] ]]; then
         typed+=("")
     fi
+    local last=${typed[${#typed[@]} - 1]}
+    # A quote that is open is the shell's, which puts it back and closes it.
+    if [[ $last == [\'\"]* && ${last:1} != *[\'\"]* ]]; then
+        last=${last:1}
+        typed[${#typed[@]} - 1]=$last
+    fi
     if ! found=$("$1" complete-words -- "${typed[@]}" 2>/dev/null); then
         _whim "$@"
         return
     fi
     # Where there are no words, names of files are none either.
     compopt +o default +o bashdefault 2>/dev/null
-    local last=${typed[${#typed[@]} - 1]}
     # The last word may be several to the shell, as at a colon, and it wants the rest of the last one of those alone.
     local kept=${last%"$2"}
     COMPREPLY=()

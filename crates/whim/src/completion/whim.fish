@@ -1,7 +1,8 @@
 
 # Words that only a running system knows; all others come of the lines above.
 function __whim_words_here
-    set -l typed (commandline -opc) (commandline -ct)
+    # A quote that is open is the shell's, which closes it.
+    set -l typed (commandline -opc) (commandline -ct | string replace --regex -- '^[\'"]' '')
     set -l found ($typed[1] complete-words -- $typed 2>/dev/null)
     or return 1
     set -g __whim_words
