@@ -1,5 +1,7 @@
 //! openMosix's words: who may leave a node, who may come, and who has to go.
 
+mod told;
+
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -19,7 +21,7 @@ print('ready', os.getpid(), flush=True)
 for line in sys.stdin: print(2 * line.strip(), flush=True)";
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![
+    let mut cases = vec![
         Case::in_lab("orders::stay_and_go", 2, stay_and_go),
         Case::in_lab("orders::block_and_unblock", 3, block_and_unblock),
         Case::in_lab("orders::expel", 3, expel),
@@ -48,7 +50,9 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("orders::labels", 3, labels),
         Case::in_lab("orders::shell", 2, shell),
         Case::in_lab("orders::only_of_administrators", 2, administrators),
-    ]
+    ];
+    cases.extend(told::cases());
+    cases
 }
 
 /// Programs of n1 that answer, and their pids.
@@ -170,7 +174,7 @@ fn evacuate(cluster: &Cluster) -> Result<()> {
     }
     let (_own, _) = sleeper_of_n2(cluster)?;
     let said = cluster.whim("n2", &["evacuate"])?;
-    let sentence = "No guests are left; 1 processes whose home this is would end with it";
+    let sentence = "No guests are left; 1 process whose home this is would end with it";
     ensure!(said.contains(sentence) && said.contains("sleep"), "{said}");
     ensure!(cluster.rows("n2", true)?.iter().all(|row| row.home == "n2"));
     let pid = talks[0].1.to_string();

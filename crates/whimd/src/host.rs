@@ -5,6 +5,7 @@ pub(crate) mod hosting;
 pub(crate) mod orders;
 pub(crate) mod share;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use whim_machine::cgroup;
@@ -14,7 +15,7 @@ use whim_machine::sensors::{Report, Sensors};
 
 use crate::ground::Ground;
 use crate::locks::lock;
-use guests::Guests;
+use guests::{Guests, StayId};
 use orders::{NotNoted, Orders};
 
 /// This node as a host.
@@ -27,6 +28,7 @@ pub(crate) struct Host {
     supervisor_groups: Vec<PathBuf>,
     /// Held while guests are sent away.
     expelling: tokio::sync::Mutex<()>,
+    kept_back: Mutex<HashMap<StayId, String>>,
 }
 
 impl Host {
@@ -51,6 +53,7 @@ impl Host {
             sensors: Mutex::new(Sensors::new(class, speed)),
             supervisor_groups: cgroup::supervisors(),
             expelling: tokio::sync::Mutex::default(),
+            kept_back: Mutex::default(),
         })
     }
 
@@ -76,6 +79,11 @@ impl Host {
     /// Held while guests are sent away.
     pub(crate) fn expelling(&self) -> &tokio::sync::Mutex<()> {
         &self.expelling
+    }
+
+    /// Guests that were asked to leave and could not, each with the sentence that says why.
+    pub(crate) fn kept_back(&self) -> MutexGuard<'_, HashMap<StayId, String>> {
+        lock(&self.kept_back)
     }
 
     #[must_use]

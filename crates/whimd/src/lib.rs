@@ -17,6 +17,7 @@ mod past;
 mod rounds;
 mod settings;
 mod start;
+mod words;
 
 pub use faces::port::HELLOS_MAX;
 pub use members::handshakes::{HANDSHAKES_BURST, HANDSHAKES_PER_SECOND};

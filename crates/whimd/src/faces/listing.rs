@@ -20,6 +20,7 @@ use crate::moves::candidate::{Candidate, LastMove};
 use crate::moves::journeys::{About, Journey, Journeys};
 use crate::moves::stay;
 use crate::moves::watching;
+use crate::words::counted;
 use whim_control::protocol::{Admission, Answer, LogRow, NodeRow, NodeState, ProcessRow, Why};
 use whim_machine::process::Process;
 use whim_machine::processes::{self, Caller, Stat};
@@ -325,7 +326,7 @@ fn sentences_of(
             status.state,
             status.epoch,
             times(status.moves.into()),
-            counted(status.forwarded_calls, "call")
+            counted(status.forwarded_calls, "call", "calls")
         ));
         let still = stands_still(pid).filter(|_| status.state != State::Home);
         text.extend(still.or_else(|| status.reason.clone()));
@@ -389,13 +390,6 @@ fn times(count: u64) -> String {
         1 => "once".into(),
         2 => "twice".into(),
         count => format!("{count} times"),
-    }
-}
-
-fn counted(count: u64, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        count => format!("{count} {what}s"),
     }
 }
 
@@ -493,8 +487,8 @@ fn call_lines(summary: &JournalSummary, moves: u32) -> Vec<String> {
     let total = counts.fold(0u64, |sum, count| sum.saturating_add(*count));
     let mut lines = vec![format!(
         "{} sent home in {}",
-        counted(total, "call"),
-        counted(moves.into(), "move")
+        counted(total, "call", "calls"),
+        counted(moves.into(), "move", "moves")
     )];
     let mut calls: Vec<(&String, &u64)> = summary.calls.iter().collect();
     calls.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
@@ -742,7 +736,5 @@ mod tests {
     fn how_often_is_said_in_words() {
         let said: Vec<String> = [0, 1, 2, 3].map(times).into();
         assert_eq!(said, ["0 times", "once", "twice", "3 times"]);
-        assert_eq!(counted(1, "call"), "1 call");
-        assert_eq!(counted(0, "call"), "0 calls");
     }
 }

@@ -268,9 +268,13 @@ async fn order(
         Request::BringAll => {
             told(daemon, |orders| orders.stay = true)?;
             let count = evacuation::bring_all(daemon.moves(), answers).await;
-            Ok(Some(format!(
-                "{count} processes have come home and stay: 'whim go' lets them leave"
-            )))
+            let text = match count {
+                1 => "1 process has come home and stays: 'whim go' lets it leave".to_owned(),
+                count => {
+                    format!("{count} processes have come home and stay: 'whim go' lets them leave")
+                }
+            };
+            Ok(Some(text))
         }
         Request::Drain { node, wait } => {
             evacuation::drain_node(daemon.moves(), &node, wait, answers)

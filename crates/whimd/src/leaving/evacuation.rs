@@ -12,7 +12,8 @@ use crate::host::hosting;
 use crate::host::orders::{NotNoted, Orders};
 use crate::members::membership::Membership;
 use crate::members::peers::{
-    NAMED_MAX, NodeReply, NodeRequest, Ordered, OwnProcess, Remaining, UNTOLD_MAX, Untold,
+    KEPT_MAX, KEPT_REASON_MAX, KeptGuest, NAMED_MAX, NodeReply, NodeRequest, Ordered, OwnProcess,
+    Remaining, UNTOLD_MAX, Untold,
 };
 
 use crate::moves::Moves;
@@ -20,6 +21,7 @@ use crate::moves::destinations;
 use crate::moves::journeys::Journey;
 use crate::moves::moving;
 use crate::moves::watching;
+use crate::words::counted;
 use whim_control::protocol::{Answer, NodeState};
 
 /// A home has this long to take a guest away, which may be large and travel over a slow link.
@@ -82,12 +84,14 @@ async fn send_all_away(moves: &Arc<Moves>, answers: &Answers) -> usize {
                 waiting.remove(&key);
                 let Err(NotLeaving { reason, waits }) = result else {
                     // It may be listed here for a moment yet.
+                    moves.host().kept_back().remove(&key);
                     refused.insert(key, (Instant::now(), String::new()));
                     continue;
                 };
                 if !waits {
                     given_up.insert(key.clone());
                 }
+                moves.host().kept_back().insert(key.clone(), reason.clone());
                 let before = refused.insert(key, (Instant::now(), reason.clone()));
                 if before.is_none_or(|(_, before)| before != reason) {
                     tell(answers, reason);
@@ -245,6 +249,7 @@ pub(crate) async fn expel(moves: &Arc<Moves>, answers: &Answers) -> Result<Strin
     noted.map_err(|error| error.to_string())?;
     let left = match clear(moves, answers, |orders| orders.block).await {
         Some(0) => "No guests are left".to_owned(),
+        Some(1) => "1 guest does not leave".to_owned(),
         Some(left) => format!("{left} guests do not leave"),
         None => {
             return Err(
@@ -269,19 +274,18 @@ pub(crate) async fn evacuate(moves: &Arc<Moves>, answers: &Answers) -> Result<St
         .change_orders(|orders| orders.evacuate = true)?;
     let remaining = look_for_remaining(moves).await;
     name_own(&moves.ground().cluster().node(), &remaining, answers);
-    let own = remaining.own.len() + usize::try_from(remaining.more).unwrap_or(usize::MAX);
     clear(moves, answers, Orders::refuses).await;
     if !moves.host().orders().evacuate {
         return Ok("This node does not go down any more: guests are admitted".into());
     }
-    let guests = moves.host().guests().count();
-    let guests = if guests == 0 {
-        "No".to_owned()
-    } else {
-        guests.to_string()
+    let guests = match moves.host().guests().count() {
+        0 => "No guests are".to_owned(),
+        1 => "1 guest is".to_owned(),
+        guests => format!("{guests} guests are"),
     };
+    let own = counted(remaining.own_count(), "process", "processes");
     Ok(format!(
-        "{guests} guests are left; {own} processes whose home this is would end with it"
+        "{guests} left; {own} whose home this is would end with it"
     ))
 }
 
@@ -297,6 +301,8 @@ pub(crate) async fn drain(
 ) -> Result<Remaining, NotNoted> {
     if !told_before {
         moves.host().change_orders(|orders| orders.drain = on)?;
+        // What kept guests when they were last asked to leave may be over.
+        moves.host().kept_back().clear();
     }
     if moves.host().orders().drain {
         let moves = Arc::clone(moves);
@@ -336,8 +342,27 @@ async fn look_for_remaining(moves: &Arc<Moves>) -> Remaining {
             more: 1,
             lifted: !moves.host().orders().drain,
             untold: Vec::new(),
+            kept: Vec::new(),
         }
     })
+}
+
+/// The guests that are here and cannot leave, as far as is known.
+fn kept(moves: &Moves) -> Vec<KeptGuest> {
+    let kept_back = moves.host().kept_back().clone();
+    let guests = moves.host().guests();
+    let here = kept_back.into_iter().filter_map(|(key, mut reason)| {
+        let request = &guests.by_key.get(&key)?.request;
+        // No boundary is beyond the end of a text, but its end is one.
+        let end = (0..=KEPT_REASON_MAX).rfind(|end| reason.is_char_boundary(*end));
+        reason.truncate(end.unwrap_or(0));
+        Some(KeptGuest {
+            home: request.home.clone(),
+            pid: request.pid,
+            reason,
+        })
+    });
+    here.take(KEPT_MAX).collect()
 }
 
 fn remaining(moves: &Moves) -> Remaining {
@@ -357,12 +382,51 @@ fn remaining(moves: &Moves) -> Remaining {
     let mut own: Vec<OwnProcess> = own.collect();
     let more = own.len().saturating_sub(NAMED_MAX);
     own.truncate(NAMED_MAX);
+    let kept = kept(moves);
     Remaining {
         guests: moves.host().guests().count(),
         own,
         more: u32::try_from(more).unwrap_or(u32::MAX),
         lifted: !moves.host().orders().drain,
         untold: Vec::new(),
+        kept,
+    }
+}
+
+/// What whoever waits for a node to be drained has been told.
+#[derive(Debug)]
+struct Told {
+    /// Guests and own processes that are left.
+    counts: Option<(u32, u64)>,
+    changed: Instant,
+    /// By home and pid.
+    kept: HashMap<(String, i32), String>,
+}
+
+impl Told {
+    fn new() -> Self {
+        Self {
+            counts: None,
+            changed: Instant::now(),
+            kept: HashMap::new(),
+        }
+    }
+
+    /// Says what is new in an answer: how many are left, and who cannot leave, and why.
+    fn tell(&mut self, remaining: &Remaining, answers: &Answers) {
+        let counts = (remaining.guests, remaining.own_count());
+        if self.counts.replace(counts) != Some(counts) {
+            let guests = counted(counts.0.into(), "guest", "guests");
+            let own = counted(counts.1, "process", "processes");
+            tell(answers, format!("{guests} and {own} of its own are left"));
+            self.changed = Instant::now();
+        }
+        for KeptGuest { home, pid, reason } in &remaining.kept {
+            let before = self.kept.insert((home.clone(), *pid), reason.clone());
+            if before.as_ref() != Some(reason) {
+                tell(answers, reason.clone());
+            }
+        }
     }
 }
 
@@ -381,30 +445,26 @@ pub(crate) async fn drain_node(
     let mut remaining = ask(moves, node, DrainOrder::Drain).await?;
     name_own(node, &remaining, answers);
     name_untold(node, &remaining, answers);
-    let mut told: Option<(u32, usize)> = None;
-    let mut changed = Instant::now();
+    let mut told = Told::new();
     loop {
         if remaining.lifted {
             return Err(format!(
                 "{node} is not drained: 'whim undrain' was given meanwhile, and it takes guests again"
             ));
         }
-        let own = remaining.own.len() + usize::try_from(remaining.more).unwrap_or(usize::MAX);
-        if told.replace((remaining.guests, own)) != Some((remaining.guests, own)) {
-            let text = format!(
-                "{} guests and {own} processes of its own are left",
-                remaining.guests
-            );
-            tell(answers, text);
-            changed = Instant::now();
+        told.tell(&remaining, answers);
+        if remaining.guests > 0 && told.changed.elapsed() > LEAVING {
+            let guests = match remaining.guests {
+                1 => {
+                    format!("1 guest of {node} has not left for an hour: its home does not take it")
+                }
+                guests => format!(
+                    "{guests} guests of {node} have not left for an hour: their homes do not take them"
+                ),
+            };
+            return Err(format!("{guests} away. It is drained on"));
         }
-        if remaining.guests > 0 && changed.elapsed() > LEAVING {
-            let guests = remaining.guests;
-            return Err(format!(
-                "{guests} guests of {node} have not left for an hour: their homes do not take them away. It is drained on"
-            ));
-        }
-        if remaining.guests == 0 && (own == 0 || !wait) {
+        if remaining.guests == 0 && (remaining.own_count() == 0 || !wait) {
             until_heard(moves, node).await;
             return Ok(format!(
                 "{node} is drained: 'whim undrain {node}' ends that"
@@ -476,6 +536,7 @@ async fn ask(moves: &Arc<Moves>, node: &str, order: DrainOrder) -> Result<Remain
             // What it says of nodes that we do not know is nothing for our users.
             let is_known = |node: &str| destinations::known_node(moves, node).is_ok();
             remaining.untold.retain(|untold| is_known(&untold.node));
+            remaining.kept.retain(|kept| is_known(&kept.home));
             Ok(remaining)
         }
         Ok(NodeReply::Refused { reason }) => Err(reason),

@@ -26,6 +26,9 @@ const NOTICES_LENGTH_MAX: usize = REMOVALS_MAX * (2 * REMOVAL_LENGTH_MAX + 512);
 
 /// Processes that a draining node names; the others are counted.
 pub(crate) const NAMED_MAX: usize = 1000;
+/// Guests that it names because they cannot leave, and bytes of the sentence of each.
+pub(crate) const KEPT_MAX: usize = 100;
+pub(crate) const KEPT_REASON_MAX: usize = 1000;
 /// Members that it names because they have not been told; so many are down in no cluster that is used.
 pub(crate) const UNTOLD_MAX: usize = 100;
 
@@ -128,6 +131,16 @@ pub(crate) struct Remaining {
     /// Members that do not know of the order yet, where it was given just now.
     #[serde(default)]
     pub untold: Vec<Untold>,
+    /// Guests that cannot leave, at most [`KEPT_MAX`].
+    #[serde(default)]
+    pub kept: Vec<KeptGuest>,
+}
+
+impl Remaining {
+    /// How many processes have their home there.
+    pub(crate) fn own_count(&self) -> u64 {
+        u64::from(self.more).saturating_add(self.own.len() as u64)
+    }
 }
 
 /// The answer.
@@ -179,6 +192,15 @@ pub(crate) struct OwnProcess {
     pub name: String,
     /// Where it is, if it has a journey.
     pub location: Option<String>,
+}
+
+/// A guest that cannot leave the node that is drained.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeptGuest {
+    pub home: String,
+    pub pid: i32,
+    /// A sentence that names it.
+    pub reason: String,
 }
 
 /// What a node says of itself in an instant, of all that its reports say: the rest changes anyhow.
@@ -491,12 +513,18 @@ mod tests {
             node: "n".repeat(63),
             down: false,
         };
+        let kept = KeptGuest {
+            home: "n".repeat(63),
+            pid: i32::MIN,
+            reason: "\u{1}".repeat(KEPT_REASON_MAX),
+        };
         let reply = NodeReply::Drain(Remaining {
             guests: u32::MAX,
             own: vec![process; NAMED_MAX],
             more: u32::MAX,
             lifted: false,
             untold: vec![untold; UNTOLD_MAX],
+            kept: vec![kept; KEPT_MAX],
         });
         let length = serde_json::to_vec(&reply).expect("encoded").len();
         assert!(length <= FRAME_MAX, "{length}");
