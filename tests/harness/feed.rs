@@ -62,6 +62,8 @@ impl Simulation {
             guests: Some(0),
             blocked: None,
             stays: None,
+            evacuates: None,
+            owner_here: None,
             labels: None,
             admitted: None,
             refuses: None,

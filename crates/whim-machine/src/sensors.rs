@@ -60,6 +60,11 @@ pub struct Report {
     #[serde(default)]
     pub stays: bool,
     pub draining: bool,
+    /// Among what blocks it is that it is to go down (`whim evacuate`), or that its owner sits before it.
+    #[serde(default)]
+    pub evacuates: bool,
+    #[serde(default)]
+    pub owner_here: bool,
     #[serde(default)]
     pub labels: Vec<String>,
     pub class: Class,
@@ -172,6 +177,8 @@ impl Sensors {
             blocked: false,
             stays: false,
             draining: false,
+            evacuates: false,
+            owner_here: false,
             labels: Vec::new(),
             class: self.class.clone(),
         }

@@ -114,6 +114,11 @@ pub struct NodeRow {
     pub blocked: Option<bool>,
     #[serde(default)]
     pub stays: Option<bool>,
+    /// Whether it was told to evacuate, and whether its owner sits before it: it is blocked then.
+    #[serde(default)]
+    pub evacuates: Option<bool>,
+    #[serde(default)]
+    pub owner_here: Option<bool>,
     #[serde(default)]
     pub labels: Option<Vec<String>>,
     /// The token by which it became a member, shown for a day; only the node that holds the CA knows it.
@@ -248,6 +253,8 @@ pub(crate) mod tests {
             guests: Some(0),
             blocked: None,
             stays: None,
+            evacuates: None,
+            owner_here: None,
             labels: None,
             admitted: None,
             refuses: None,

@@ -106,20 +106,36 @@ pub(crate) fn processes(rows: &[ProcessRow]) {
     table(&head, &["PID", "MOVES", "CPU", "MEM"], &cells);
 }
 
-/// Whether it is there, and what it was told. A drained node does both of the other two.
+/// Whether it is there, and what it was told. A drained node, and one that is evacuated, blocks and stays.
 fn node_state(row: &NodeRow) -> String {
     if row.refuses.is_some() {
         return "refuses".into();
     }
-    let mut state = row.state.to_string();
-    if row.state != NodeState::Draining {
-        for (told, word) in [(row.blocked, "blocked"), (row.stays, "stays")] {
-            if told == Some(true) {
-                state = format!("{state}, {word}");
-            }
-        }
-    }
-    state
+    let holds = |told: Option<bool>| told == Some(true);
+    let is_drained = row.state == NodeState::Draining;
+    let does_both = is_drained || holds(row.evacuates);
+    let words = [
+        (holds(row.evacuates), "evacuated"),
+        (holds(row.owner_here), "owner here"),
+        (
+            !does_both && !holds(row.owner_here) && holds(row.blocked),
+            "blocked",
+        ),
+        (!does_both && holds(row.stays), "stays"),
+    ];
+    let words = words.into_iter().filter(|(holds, _)| *holds);
+    words.fold(row.state.to_string(), |state, (_, word)| {
+        format!("{state}, {word}")
+    })
+}
+
+/// What no other column tells of how an order is lifted.
+fn remedy(row: &NodeRow) -> Option<String> {
+    let name = &row.name;
+    let evacuated = row.evacuates == Some(true) && row.refuses.is_none();
+    evacuated.then(|| {
+        format!("{name} is evacuated: 'whim evacuate --undo' there has it take guests again")
+    })
 }
 
 /// With a tilde where it is an estimate.
@@ -203,6 +219,7 @@ pub(crate) fn nodes(rows: &[NodeRow]) {
     for refusal in rows.iter().filter_map(|row| row.refuses.as_ref()) {
         line(refusal);
     }
+    rows.iter().filter_map(remedy).for_each(|text| line(&text));
 }
 
 /// `whim log`.

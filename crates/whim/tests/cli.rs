@@ -158,6 +158,8 @@ fn a_node_without_a_cluster_lists_itself_and_says_what_to_do() {
         "guests",
         "blocked",
         "stays",
+        "evacuates",
+        "owner_here",
         "labels",
         "admitted",
         "refuses",

@@ -134,6 +134,8 @@ impl Host {
             blocked: orders.refuses(),
             stays: orders.keeps().is_some(),
             draining: orders.drain,
+            evacuates: orders.evacuate,
+            owner_here: orders.owner,
             labels: config.labels.clone(),
             ..self.sensors().report()
         };

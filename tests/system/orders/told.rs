@@ -6,18 +6,18 @@ use std::time::Duration;
 use whim_system_tests::process::eventually;
 use whim_system_tests::{Case, Cluster, Result, Running, ensure};
 
-use super::{SHORT, answers, echoes};
+use super::{SHORT, answers, echoes, knows, node};
 
 /// Longer than a home that has refused is left alone.
 const RETRIES: Duration = Duration::from_secs(5);
 const STOPPED: &str = "is stopped by job control";
 
 pub(super) fn cases() -> Vec<Case> {
-    vec![Case::in_lab(
-        "orders::drain_names_who_cannot_leave",
-        2,
-        kept_back,
-    )]
+    vec![
+        Case::in_lab("orders::drain_names_who_cannot_leave", 2, kept_back),
+        Case::in_lab("orders::undrain_says_what_still_holds", 2, undrained),
+        Case::in_lab("orders::evacuate_is_named", 2, evacuated),
+    ]
 }
 
 fn signal(cluster: &Cluster, name: &str, pid: i32) -> Result<()> {
@@ -53,4 +53,65 @@ fn kept_back(cluster: &Cluster) -> Result<()> {
         cluster.whim("n1", &["undrain", "n2"])?;
     }
     answers(&mut talks, "unharmed")
+}
+
+/// It said that a node took guests again which took none.
+fn undrained(cluster: &Cluster) -> Result<()> {
+    const AGAIN: &str = "n2 takes guests again";
+    let undrain = |asked: &str| -> Result<String> {
+        cluster.whim("n1", &["drain", "n2"])?;
+        cluster.whim(asked, &["undrain", "n2"])
+    };
+    for asked in ["n1", "n2"] {
+        for (tell, lift) in [
+            (&["block"][..], &["unblock"][..]),
+            (&["evacuate"], &["evacuate", "--undo"]),
+        ] {
+            cluster.whim("n2", tell)?;
+            let said = undrain(asked)?;
+            let remedy = format!("'whim {}'", lift.join(" "));
+            ensure!(said.contains(&remedy) && !said.contains(AGAIN), "{said}");
+            let row = node(cluster, "n2")?;
+            ensure!(row["state"] == "up" && row["blocked"] == true, "{row}");
+            cluster.whim("n2", lift)?;
+        }
+        cluster.whim("n2", &["stay"])?;
+        let said = undrain(asked)?;
+        ensure!(said.contains(AGAIN) && said.contains("'whim go'"), "{said}");
+        cluster.whim("n2", &["go"])?;
+        let said = undrain(asked)?;
+        ensure!(said.trim() == AGAIN, "{said}");
+    }
+    Ok(())
+}
+
+/// Refusals named another order and a remedy that was none, and nothing told the two orders apart.
+fn evacuated(cluster: &Cluster) -> Result<()> {
+    const REMEDY: &str = "'whim evacuate --undo'";
+    let mut talks = echoes(cluster, 1, &[])?;
+    let pid = talks[0].1.to_string();
+    let names_it = |said: &str| -> Result<()> {
+        ensure!(said.contains(REMEDY) && !said.contains("unblock"), "{said}");
+        Ok(())
+    };
+    cluster.whim("n2", &["evacuate"])?;
+    // At once, whether n1 has heard of it or not.
+    names_it(&cluster.refused("n1", &["migrate", &pid, "n2"])?)?;
+    for words in [["unblock"], ["go"]] {
+        names_it(&cluster.whim("n2", &words)?)?;
+    }
+    knows(cluster, "n2", "evacuates", &true.into())?;
+    ensure!(node(cluster, "n2")?["blocked"] == true);
+    names_it(&cluster.refused("n1", &["migrate", &pid, "n2"])?)?;
+    for asked in ["n1", "n2"] {
+        let said = cluster.whim(asked, &["nodes"])?;
+        names_it(&said)?;
+        ensure!(said.contains("up, evacuated"), "{said}");
+    }
+    cluster.whim("n2", &["evacuate", "--undo"])?;
+    knows(cluster, "n2", "evacuates", &false.into())?;
+    let said = cluster.whim("n1", &["nodes"])?;
+    ensure!(!said.contains("evacuate"), "{said}");
+    cluster.move_to(talks[0].1, "n2")?;
+    answers(&mut talks, "away")
 }

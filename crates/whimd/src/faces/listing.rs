@@ -573,6 +573,8 @@ fn node_row(name: String, state: NodeState, report: Option<&Report>) -> NodeRow 
         guests: report.map(|report| report.guests),
         blocked: report.map(|report| report.blocked),
         stays: report.map(|report| report.stays),
+        evacuates: report.map(|report| report.evacuates),
+        owner_here: report.map(|report| report.owner_here),
         labels: report.map(|report| report.labels.clone()),
         admitted: None,
         refuses: None,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::host::orders::Shut;
 use crate::members::peers::AdmitRequest;
 use whim_control::config::Guests as Limits;
 use whim_machine::class::Difference;
@@ -52,8 +53,8 @@ impl AdmitRequest {
 pub(crate) enum AdmitError {
     #[error("Node {node} takes no guests now: it is being drained")]
     Draining { node: String },
-    #[error("Node {node} takes no guests now: it is blocked ('whim unblock' there lets them in)")]
-    Blocked { node: String },
+    #[error("Node {node} takes no guests now: {why}")]
+    Shut { node: String, why: Shut },
     #[error("Node {node} has {guests} guests already, as many as [guests] max allows")]
     Guests { node: String, guests: usize },
     #[error(
@@ -249,8 +250,8 @@ impl Guests {
         if here.draining {
             return Err(AdmitError::Draining { node });
         }
-        if here.blocked {
-            return Err(AdmitError::Blocked { node });
+        if let Some(why) = Shut::of(here) {
+            return Err(AdmitError::Shut { node, why });
         }
         if let Some(what) = request
             .class
@@ -538,7 +539,10 @@ mod tests {
         };
         assert_eq!(
             guests.reserve(&request(3), &blocked, 0, "n2", &limits),
-            Err(AdmitError::Blocked { node: "n2".into() })
+            Err(AdmitError::Shut {
+                node: "n2".into(),
+                why: Shut::Blocked
+            })
         );
         let draining = Report {
             draining: true,

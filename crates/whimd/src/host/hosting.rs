@@ -81,7 +81,7 @@ fn label(error: &HostError) -> labels::Unadmitted {
     };
     match error {
         AdmitError::Draining { .. } => labels::Unadmitted::Draining,
-        AdmitError::Blocked { .. } => labels::Unadmitted::Blocked,
+        AdmitError::Shut { .. } => labels::Unadmitted::Blocked,
         AdmitError::Guests { .. } => labels::Unadmitted::Guests,
         AdmitError::User { .. } => labels::Unadmitted::User,
         AdmitError::Class { .. } => labels::Unadmitted::Kind,

@@ -6,7 +6,10 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 use thiserror::Error;
+use whim_machine::sensors::Report;
 use whim_secret::files::FileError;
+
+use crate::members::peers::Still;
 
 /// An order was not taken: all is as before.
 #[derive(Debug, Error)]
@@ -58,6 +61,17 @@ impl Orders {
         serde_json::to_vec(&self).unwrap_or_default()
     }
 
+    /// What other nodes are told of it, but for `drain`.
+    #[must_use]
+    pub(crate) fn still(self) -> Still {
+        Still {
+            stay: self.stay,
+            block: self.block,
+            owner: self.owner,
+            evacuate: self.evacuate,
+        }
+    }
+
     /// Whether it admits no guests.
     #[must_use]
     pub(crate) fn refuses(self) -> bool {
@@ -77,7 +91,21 @@ impl Orders {
         } else {
             "admitted"
         };
-        format!("This node's own processes {leave}; guests are {guests}")
+        let all = [
+            (self.stay, "stay", "whim go"),
+            (self.block, "block", "whim unblock"),
+            (self.drain, "drain", "whim undrain"),
+            (self.evacuate, "evacuate", "whim evacuate --undo"),
+        ];
+        let told = all.into_iter().filter(|(holds, ..)| *holds);
+        let told = told.map(|(_, order, end)| format!("'{order}' holds until '{end}'"));
+        let owner = self.owner.then(|| "its owner sits before it".to_owned());
+        let why: Vec<String> = told.chain(owner).collect();
+        let why = match why.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", why.join("; ")),
+        };
+        format!("This node's own processes {leave}; guests are {guests}{why}")
     }
 
     /// Why its own processes stay, as a sentence.
@@ -97,9 +125,75 @@ impl Orders {
     }
 }
 
+/// Why a node refuses guests that is not drained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub(crate) enum Shut {
+    #[error("it is blocked ('whim unblock' there lets them in)")]
+    Blocked,
+    #[error("it is evacuated ('whim evacuate --undo' there lets them in)")]
+    Evacuated,
+    #[error("its owner sits before it")]
+    Owned,
+}
+
+impl Shut {
+    /// All that hold.
+    #[must_use]
+    pub(crate) fn all(still: Still) -> Vec<Self> {
+        let all = [
+            (still.block, Self::Blocked),
+            (still.evacuate, Self::Evacuated),
+            (still.owner, Self::Owned),
+        ];
+        let hold = all.into_iter().filter(|(holds, _)| *holds);
+        hold.map(|(_, why)| why).collect()
+    }
+
+    /// As a node reports it. `Blocked` stands also for what a node of an earlier version does not tell.
+    #[must_use]
+    pub(crate) fn of(report: &Report) -> Option<Self> {
+        if report.evacuates {
+            Some(Self::Evacuated)
+        } else if report.owner_here {
+            Some(Self::Owned)
+        } else {
+            report.blocked.then_some(Self::Blocked)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_holds_is_named_with_what_ends_it() {
+        let told = Orders {
+            evacuate: true,
+            ..Orders::default()
+        };
+        assert_eq!(
+            told.sentence(),
+            "This node's own processes may not leave; guests are refused ('evacuate' holds until 'whim evacuate --undo')"
+        );
+        let none = Orders::default().sentence();
+        assert_eq!(
+            none,
+            "This node's own processes may leave; guests are admitted"
+        );
+        let all = Orders {
+            stay: true,
+            block: true,
+            drain: true,
+            owner: true,
+            evacuate: true,
+        };
+        for word in ["'whim go'", "'whim unblock'", "'whim undrain'", "owner"] {
+            assert!(all.sentence().contains(word), "{}", all.sentence());
+        }
+        let shut = [Shut::Blocked, Shut::Evacuated, Shut::Owned];
+        assert_eq!(Shut::all(all.still()), shut);
+    }
 
     #[test]
     fn what_was_told_is_kept_and_the_unreadable_is_nothing() {

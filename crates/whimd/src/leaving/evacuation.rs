@@ -9,11 +9,11 @@ use whim_journey::job::State;
 
 use crate::host::guests::{Guest, StayId};
 use crate::host::hosting;
-use crate::host::orders::{NotNoted, Orders};
+use crate::host::orders::{NotNoted, Orders, Shut};
 use crate::members::membership::Membership;
 use crate::members::peers::{
     KEPT_MAX, KEPT_REASON_MAX, KeptGuest, NAMED_MAX, NodeReply, NodeRequest, Ordered, OwnProcess,
-    Remaining, UNTOLD_MAX, Untold,
+    Remaining, Still, UNTOLD_MAX, Untold,
 };
 
 use crate::moves::Moves;
@@ -252,14 +252,18 @@ pub(crate) async fn expel(moves: &Arc<Moves>, answers: &Answers) -> Result<Strin
         Some(1) => "1 guest does not leave".to_owned(),
         Some(left) => format!("{left} guests do not leave"),
         None => {
-            return Err(
-                "Guests are admitted again, and those that are here stay: 'whim unblock' was given meanwhile"
-                    .into(),
-            );
+            let now = moves.host().orders().sentence();
+            return Err(format!("'whim unblock' was given meanwhile. {now}"));
         }
     };
+    let mut others = moves.host().orders();
+    others.block = false;
+    let also = match others.refuses() {
+        true => format!(". Without that: {}", others.sentence()),
+        false => String::new(),
+    };
     Ok(format!(
-        "{left}, and new ones are refused: 'whim unblock' admits them"
+        "{left}, and new ones are refused: 'whim unblock' admits them{also}"
     ))
 }
 
@@ -276,7 +280,8 @@ pub(crate) async fn evacuate(moves: &Arc<Moves>, answers: &Answers) -> Result<St
     name_own(&moves.ground().cluster().node(), &remaining, answers);
     clear(moves, answers, Orders::refuses).await;
     if !moves.host().orders().evacuate {
-        return Ok("This node does not go down any more: guests are admitted".into());
+        let now = moves.host().orders().sentence();
+        return Ok(format!("This node does not go down any more. {now}"));
     }
     let guests = match moves.host().guests().count() {
         0 => "No guests are".to_owned(),
@@ -342,6 +347,7 @@ async fn look_for_remaining(moves: &Arc<Moves>) -> Remaining {
             more: 1,
             lifted: !moves.host().orders().drain,
             untold: Vec::new(),
+            still: Some(moves.host().orders().still()),
             kept: Vec::new(),
         }
     })
@@ -389,6 +395,7 @@ fn remaining(moves: &Moves) -> Remaining {
         more: u32::try_from(more).unwrap_or(u32::MAX),
         lifted: !moves.host().orders().drain,
         untold: Vec::new(),
+        still: Some(moves.host().orders().still()),
         kept,
     }
 }
@@ -449,7 +456,8 @@ pub(crate) async fn drain_node(
     loop {
         if remaining.lifted {
             return Err(format!(
-                "{node} is not drained: 'whim undrain' was given meanwhile, and it takes guests again"
+                "{node} is not drained: 'whim undrain' was given meanwhile. {}",
+                undrained(moves, node, &remaining)
             ));
         }
         told.tell(&remaining, answers);
@@ -501,8 +509,37 @@ pub(crate) async fn undrain_node(
 ) -> Result<String, String> {
     let remaining = ask(moves, node, DrainOrder::Undrain).await?;
     name_untold(node, &remaining, answers);
-    moves.ground().peers().drains_no_more(node);
-    Ok(format!("{node} takes guests again"))
+    let said = undrained(moves, node, &remaining);
+    moves.ground().peers().drains_no_more(node, remaining.still);
+    Ok(said)
+}
+
+/// Whether a node that is not drained any more takes guests, or what it still was told.
+fn undrained(moves: &Moves, node: &str, remaining: &Remaining) -> String {
+    let shut = match remaining.still {
+        Some(still) => Shut::all(still),
+        // Of an earlier version. It has told us of the order as all others.
+        None => {
+            let peers = moves.ground().peers();
+            let report = peers.get(node).map(|health| &health.report);
+            let report = report.filter(|report| !report.draining);
+            report.and_then(Shut::of).into_iter().collect()
+        }
+    };
+    let stays = match remaining.still {
+        Some(Still { stay: true, .. }) => {
+            "; its own processes stay ('whim go' there lets them leave)"
+        }
+        _ => "",
+    };
+    if shut.is_empty() {
+        return format!("{node} takes guests again{stays}");
+    }
+    let shut: Vec<String> = shut.iter().map(Shut::to_string).collect();
+    format!(
+        "{node} is not drained any more, but takes no guests: {}{stays}",
+        shut.join(", and ")
+    )
 }
 
 /// What a node is told about being drained, or asked.

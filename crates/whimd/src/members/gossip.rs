@@ -216,6 +216,9 @@ const BLOCKED: u64 = 1;
 const STAYS: u64 = 2;
 const DRAINING: u64 = 4;
 const ESTIMATED: u64 = 8;
+// Unknown to nodes of earlier versions, which pass them over.
+const EVACUATES: u64 = 16;
+const OWNER_HERE: u64 = 32;
 
 /// A report as a state; `about` is the digest of the rest of it.
 #[must_use]
@@ -224,7 +227,9 @@ pub(crate) fn encode(report: &Report, about: u64) -> State {
     let flags = flag(report.blocked, BLOCKED)
         | flag(report.stays, STAYS)
         | flag(report.draining, DRAINING)
-        | flag(report.speed.estimated, ESTIMATED);
+        | flag(report.speed.estimated, ESTIMATED)
+        | flag(report.evacuates, EVACUATES)
+        | flag(report.owner_here, OWNER_HERE);
     let pressure = &report.pressure;
     let numbers = [
         flags,
@@ -263,6 +268,8 @@ pub(crate) fn decode(state: &[u8]) -> Option<(u64, Report)> {
         blocked: flags & BLOCKED != 0,
         stays: flags & STAYS != 0,
         draining: flags & DRAINING != 0,
+        evacuates: flags & EVACUATES != 0,
+        owner_here: flags & OWNER_HERE != 0,
         load: fraction(next()),
         cpus: fraction(next()),
         speed: Speed {
@@ -354,6 +361,8 @@ mod tests {
             blocked: true,
             stays: false,
             draining: true,
+            evacuates: true,
+            owner_here: true,
             ..Report::default()
         }
     }

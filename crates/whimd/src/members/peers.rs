@@ -131,6 +131,9 @@ pub(crate) struct Remaining {
     /// Members that do not know of the order yet, where it was given just now.
     #[serde(default)]
     pub untold: Vec<Untold>,
+    /// What else holds; not told by a node of an earlier version.
+    #[serde(default)]
+    pub still: Option<Still>,
     /// Guests that cannot leave, at most [`KEPT_MAX`].
     #[serde(default)]
     pub kept: Vec<KeptGuest>,
@@ -194,6 +197,29 @@ pub(crate) struct OwnProcess {
     pub location: Option<String>,
 }
 
+/// What a node was told, but for `drain`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Still {
+    pub stay: bool,
+    pub block: bool,
+    pub owner: bool,
+    pub evacuate: bool,
+}
+
+impl Still {
+    /// What the node says of itself when it is not drained.
+    fn ordered(self) -> Ordered {
+        Ordered {
+            draining: false,
+            blocked: self.block || self.owner || self.evacuate,
+            stays: self.stay || self.evacuate,
+            evacuates: self.evacuate,
+            owner_here: self.owner,
+        }
+    }
+}
+
 /// A guest that cannot leave the node that is drained.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeptGuest {
@@ -209,6 +235,11 @@ pub(crate) struct Ordered {
     pub draining: bool,
     pub blocked: bool,
     pub stays: bool,
+    /// A node of an earlier version does not say the two.
+    #[serde(default)]
+    pub evacuates: bool,
+    #[serde(default)]
+    pub owner_here: bool,
 }
 
 impl Ordered {
@@ -218,6 +249,8 @@ impl Ordered {
             draining: report.draining,
             blocked: report.blocked,
             stays: report.stays,
+            evacuates: report.evacuates,
+            owner_here: report.owner_here,
         }
     }
 
@@ -225,6 +258,8 @@ impl Ordered {
         report.draining = self.draining;
         report.blocked = self.blocked;
         report.stays = self.stays;
+        report.evacuates = self.evacuates;
+        report.owner_here = self.owner_here;
     }
 }
 
@@ -341,15 +376,14 @@ impl Peers {
         self.ordered.insert(name.to_string(), (ordered, at));
     }
 
-    /// A node has said, since its last report, that it is not drained any more.
-    pub(crate) fn drains_no_more(&mut self, name: &str) {
+    /// A node has said, since its last report, that it is not drained any more. One of an earlier version does not
+    /// say what still holds: whether it refuses guests for something else, it says when it is asked for room.
+    pub(crate) fn drains_no_more(&mut self, name: &str, still: Option<Still>) {
         if let Some(health) = self.by_name.get_mut(name)
             && health.report.draining
         {
-            health.report.draining = false;
-            // A node that is drained refuses guests for that; whether for something else too, it says when asked.
-            health.report.blocked = false;
-            health.report.stays = false;
+            let ordered = still.unwrap_or_default().ordered();
+            ordered.put_into(&mut health.report);
         }
     }
 
@@ -524,6 +558,7 @@ mod tests {
             more: u32::MAX,
             lifted: false,
             untold: vec![untold; UNTOLD_MAX],
+            still: Some(Still::default()),
             kept: vec![kept; KEPT_MAX],
         });
         let length = serde_json::to_vec(&reply).expect("encoded").len();
@@ -563,6 +598,7 @@ mod tests {
             draining: true,
             blocked: true,
             stays: true,
+            ..Ordered::default()
         };
         peers.ordered("n2", drained, later);
         assert_eq!(peers.state("n2"), NodeState::Draining, "without any report");
@@ -577,6 +613,32 @@ mod tests {
         peers.forget("n2");
         peers.stands("n2", Reach::Up);
         assert_eq!(peers.state("n2"), NodeState::Up);
+    }
+
+    #[test]
+    fn what_still_holds_of_a_node_that_is_not_drained_is_known() {
+        let mut peers = Peers::default();
+        let drained = Report {
+            draining: true,
+            blocked: true,
+            stays: true,
+            ..Report::default()
+        };
+        let mut lifted = |still: Option<Still>| {
+            peers.heard("n2", drained.clone(), Instant::now());
+            peers.drains_no_more("n2", still);
+            peers.get("n2").map(|health| Ordered::of(&health.report))
+        };
+        let blocked = Still {
+            block: true,
+            ..Still::default()
+        };
+        let refuses = lifted(Some(blocked)).expect("known");
+        assert!(refuses.blocked && !refuses.stays && !refuses.draining);
+        assert_eq!(lifted(None), Some(Ordered::default()));
+        let earlier: Remaining =
+            serde_json::from_str(r#"{"guests":0,"own":[],"more":0}"#).expect("understood");
+        assert_eq!((earlier.still, earlier.kept), (None, Vec::new()));
     }
 
     #[test]

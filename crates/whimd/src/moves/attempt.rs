@@ -15,6 +15,7 @@ use whim_machine::processes::{self, Credentials, ProcessError, Stat};
 use whim_metrics::labels::Refusal;
 use whim_net::name::NameError;
 
+use crate::host::orders::Shut;
 use crate::line::conversation::SupervisorError;
 use crate::line::probes::NotSeen;
 use crate::members::cluster::{CallError, ClusterError};
@@ -49,8 +50,8 @@ pub(crate) enum MoveError {
     Removed(String),
     #[error("Node {node} is being drained: it takes no guests")]
     Draining { node: String },
-    #[error("Node {node} takes no guests now: it is blocked ('whim unblock' there lets them in)")]
-    Blocked { node: String },
+    #[error("Node {node} takes no guests now: {why}")]
+    Shut { node: String, why: Shut },
     #[error("Node {node} is of another kind than this one: {what}")]
     OtherClass { node: String, what: Difference },
     #[error("Process {pid} is on {node} already")]

@@ -1,5 +1,6 @@
 //! Nodes to which a process may go, and the best of them, when somebody asks for a move.
 
+use crate::host::orders::Shut;
 use crate::members::cluster::Cluster;
 use crate::members::membership;
 use crate::members::membership::{ANSWER_TIMEOUT, Membership};
@@ -61,28 +62,28 @@ pub(crate) fn check(moves: &Moves, target: &Target, node: &str) -> Result<(), Mo
     if let Some(reason) = target.candidate.forbids(node, &labels) {
         return Err(MoveError::Forbidden(reason));
     }
-    let (state, blocked, different) = {
+    let (state, shut, different) = {
         let peers = moves.ground().peers();
         let report = peers.get(node).map(|health| &health.report);
         let class = report.map(|report| report.class.clone());
-        let blocked = report.is_some_and(|report| report.blocked);
+        let shut = report.and_then(Shut::of);
         let needed = target.candidate.features.as_ref();
         let sensors = moves.host().sensors();
         let different = class.and_then(|class| sensors.class().difference(&class, needed));
-        (peers.state(node), blocked, different)
+        (peers.state(node), shut, different)
     };
     let node = node.to_string();
     if let Some(refusal) = membership::refusal(&node, moves.ground().cluster().removed()) {
         return Err(MoveError::Removed(refusal));
     }
-    match (state, different) {
-        (NodeState::Down, _) => Err(MoveError::NotUp { node, state }),
-        (NodeState::Draining, _) => Err(MoveError::Draining { node }),
-        _ if blocked => Err(MoveError::Blocked { node }),
-        (NodeState::Up | NodeState::Suspect, Some(what)) => {
+    match (state, shut, different) {
+        (NodeState::Down, ..) => Err(MoveError::NotUp { node, state }),
+        (NodeState::Draining, ..) => Err(MoveError::Draining { node }),
+        (_, Some(why), _) => Err(MoveError::Shut { node, why }),
+        (NodeState::Up | NodeState::Suspect, None, Some(what)) => {
             Err(MoveError::OtherClass { node, what })
         }
-        (NodeState::Up | NodeState::Suspect, None) => Ok(()),
+        (NodeState::Up | NodeState::Suspect, None, None) => Ok(()),
     }
 }
 
@@ -107,7 +108,7 @@ pub(crate) async fn check_anew(
     let cluster = moves.ground().cluster();
     match cluster.call(node, &request, ANSWER_TIMEOUT).await {
         Ok(NodeReply::Drain(remaining)) if remaining.lifted => {
-            moves.ground().peers().drains_no_more(node);
+            moves.ground().peers().drains_no_more(node, remaining.still);
             check(moves, target, node)
         }
         _ => Err(drained),
