@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use whim_control::client::{Client, ControlError};
 use whim_control::places::Environment;
-use whim_control::protocol::{Answer, Request};
+use whim_control::protocol::{Answer, ProcessRow, Request, Why};
 use whim_control::similar;
 
 mod arguments;
@@ -231,7 +231,7 @@ fn perform(verb: Verb, connect: &Connect<'_>) -> Result<()> {
                 pid: here(&pid, connect)?,
             },
         ),
-        Verb::Why { pid, json } => show_why(connect, here(&pid, connect)?, json),
+        Verb::Why { pid, json } => why(&pid, connect).map(|why| show_why(&why, json)),
         Verb::Ps { all, json } => list_processes(connect()?, all, json),
         Verb::Nodes { json } => list_nodes(connect()?, json),
         Verb::Web { json } => show_link(connect()?, json),
@@ -369,13 +369,53 @@ fn say(connect: &Connect<'_>, request: &Request) -> Result<()> {
     Ok(())
 }
 
-fn show_why(connect: &Connect<'_>, pid: i32, json: bool) -> Result<()> {
-    connect()?.ask(&Request::Why { pid }, |answer| match answer {
-        Answer::Why(why) if json => output::json(&why),
-        Answer::Why(why) => why.sentences.iter().for_each(|text| output::line(text)),
-        _ => {}
+fn show_why(why: &Why, json: bool) {
+    if json {
+        output::json(why);
+    } else {
+        why.sentences.iter().for_each(|text| output::line(text));
+    }
+}
+
+/// What keeps a process where it is. Of a guest, this node tells what it knows itself.
+fn why(name: &ProcessName, connect: &Connect<'_>) -> Result<Why> {
+    let pid = match here(name, connect) {
+        Ok(pid) => pid,
+        Err(error) => return why_guest(name, connect)?.ok_or(error),
+    };
+    let mut told = None;
+    connect()?.ask(&Request::Why { pid }, |answer| {
+        if let Answer::Why(why) = answer {
+            told = Some(why);
+        }
     })?;
-    Ok(())
+    told.context("The daemon has not said why: whim and whimd are of different versions")
+}
+
+fn why_guest(name: &ProcessName, connect: &Connect<'_>) -> Result<Option<Why>> {
+    let is_it = |row: &ProcessRow| row.pid == name.pid && Some(&row.home) == name.home.as_ref();
+    let mut guest = None;
+    connect()?.ask(&Request::Processes { all: false }, |answer| {
+        if let Answer::Process(row) = answer
+            && is_it(&row)
+        {
+            guest = Some(row);
+        }
+    })?;
+    Ok(guest.map(|row| {
+        let (pid, home, place) = (row.pid, &row.home, &row.r#where);
+        let mut sentences = vec![format!(
+            "Process {pid} of {home} is on {place} as a guest: {}",
+            row.command
+        )];
+        sentences.extend(row.stay);
+        sentences.push(format!("Its home knows more: give the command on {home}."));
+        Why {
+            pid,
+            sentences,
+            decision: None,
+        }
+    }))
 }
 
 fn list_processes(mut client: Client, all: bool, json: bool) -> Result<()> {

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use whim_control::client::{Client, ControlError};
-use whim_control::protocol::{Answer, Request};
+use whim_control::protocol::Request;
 use whim_monitor::feed::{Key, Update};
 use whim_monitor::model::Model;
 
@@ -238,13 +238,11 @@ fn carry_out(
 type Connecting = dyn Fn() -> Result<Client, ControlError> + Send + Sync;
 
 fn perform(order: Order, connect: &Connecting) -> Result<Message> {
-    let here = |key: &Key| {
-        let name = crate::arguments::ProcessName {
-            home: Some(key.home.clone()),
-            pid: key.pid,
-        };
-        crate::here(&name, connect)
+    let named = |key: &Key| crate::arguments::ProcessName {
+        home: Some(key.home.clone()),
+        pid: key.pid,
     };
+    let here = |key: &Key| crate::here(&named(key), connect);
     Ok(match order {
         Order::Move { key, to } => {
             let pid = here(&key)?;
@@ -263,12 +261,8 @@ fn perform(order: Order, connect: &Connecting) -> Result<Message> {
             Message::Said(format!("{key} was sent {signal}"))
         }
         Order::Why(key) => {
-            let mut lines = Vec::new();
-            connect()?.ask(&Request::Why { pid: here(&key)? }, |answer| {
-                if let Answer::Why(why) = answer {
-                    lines = why.sentences;
-                }
-            })?;
+            let name = named(&key);
+            let lines = crate::why(&name, connect)?.sentences;
             Message::Told(format!("Why {key}"), lines)
         }
         Order::Nothing | Order::Quit => Message::Resized,

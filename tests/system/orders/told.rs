@@ -17,6 +17,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::in_lab("orders::drain_names_who_cannot_leave", 2, kept_back),
         Case::in_lab("orders::undrain_says_what_still_holds", 2, undrained),
         Case::in_lab("orders::evacuate_is_named", 2, evacuated),
+        Case::in_lab("orders::stopped_while_away", 2, stopped),
     ]
 }
 
@@ -114,4 +115,41 @@ fn evacuated(cluster: &Cluster) -> Result<()> {
     ensure!(!said.contains("evacuate"), "{said}");
     cluster.move_to(talks[0].1, "n2")?;
     answers(&mut talks, "away")
+}
+
+/// Nothing said of a program that was away and stopped that it cannot move, nor its host anything of it.
+fn stopped(cluster: &Cluster) -> Result<()> {
+    const SENTENCE: &str = "It is stopped by job control; continue it and it can move.";
+    let mut talks = echoes(cluster, 1, &[])?;
+    let pid = talks[0].1;
+    cluster.move_to(pid, "n2")?;
+    let why = |asked: &str, name: &str| cluster.whim(asked, &["why", name]);
+    let (number, of_n1) = (pid.to_string(), format!("n1:{pid}"));
+    let said = why("n1", &number)? + &why("n2", &of_n1)?;
+    ensure!(!said.contains(STOPPED), "{said}");
+    ensure!(said.contains("is on n2 as a guest"), "{said}");
+    signal(cluster, "STOP", pid)?;
+    let row = cluster.await_state(pid, "stopped")?;
+    ensure!(
+        row.place == "n2" && row.stay.as_deref() == Some(SENTENCE),
+        "{row:?}"
+    );
+    let said = why("n1", &number)?;
+    ensure!(said.contains(SENTENCE), "{said}");
+    eventually(SHORT, "its host says that it is stopped", || {
+        Ok(why("n2", &of_n1)?.contains(SENTENCE).then_some(()))
+    })?;
+    let rows = cluster.rows("n2", true)?;
+    let guest = rows.iter().find(|row| row.pid == pid && row.home == "n1");
+    ensure!(
+        guest.is_some_and(|row| row.state == "stopped" && row.stay.as_deref() == Some(SENTENCE)),
+        "{guest:?}"
+    );
+    let refusal = cluster.refused("n2", &["why", &format!("n1:{}", i32::MAX)])?;
+    ensure!(refusal.contains("give the command there"), "{refusal}");
+    signal(cluster, "CONT", pid)?;
+    cluster.await_state(pid, "away")?;
+    let said = why("n1", &number)? + &why("n2", &of_n1)?;
+    ensure!(!said.contains(STOPPED), "{said}");
+    answers(&mut talks, "unharmed")
 }

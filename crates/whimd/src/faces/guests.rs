@@ -1,26 +1,74 @@
 //! What `whim ps` shows of programs of other nodes that are here.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
+use tokio::task::JoinSet;
 use whim_control::protocol::ProcessRow;
-use whim_journey::job::State;
+use whim_journey::job::{Command, Event, State};
 use whim_machine::processes::{self, Stat, TICKS_PER_SECOND};
 use whim_machine::sensors::float;
 use whim_monitor::plain;
 
 use crate::host::Host;
-use crate::host::guests::Guest;
+use crate::host::guests::{Guest, StayId};
+use crate::line::conversation::Conversation;
+use crate::moves::stay;
+use crate::settings::socket_in;
 
 /// A guest is the last descendant of its supervisor, which is in more than one namespace for it.
 const GENERATIONS_MAX: usize = 5;
 
-pub(super) fn rows(host: &Host) -> Vec<ProcessRow> {
+/// How long all of their supervisors may take to say how they are.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
+
+/// Guests that job control has stopped, as far as their supervisors say so in time.
+pub(super) async fn stopped(host: &Host) -> HashSet<StayId> {
+    let guests: Vec<Guest> = host.guests().by_key.values().cloned().collect();
+    let mut asked = JoinSet::new();
+    for guest in guests {
+        // If the supervisor is gone, whoever listens at its socket is another process.
+        if guest.supervisor().is_some() {
+            asked.spawn(async move { is_stopped(&guest).await.then(|| guest.request.stay()) });
+        }
+    }
+    let mut stopped = HashSet::new();
+    let collected = async {
+        while let Some(answer) = asked.join_next().await {
+            stopped.extend(answer.ok().flatten());
+        }
+    };
+    let _ = tokio::time::timeout(ANSWERS_WITHIN, collected).await;
+    stopped
+}
+
+async fn is_stopped(guest: &Guest) -> bool {
+    let socket = socket_in(&guest.directory);
+    let begun = Conversation::begin(&socket, guest.private_id, &Command::Status).await;
+    let Ok(mut conversation) = begun else {
+        return false;
+    };
+    match conversation.next().await {
+        Ok(Event::Status { status }) => status.state == State::Stopped,
+        _ => false,
+    }
+}
+
+pub(super) fn rows(host: &Host, stopped: &HashSet<StayId>) -> Vec<ProcessRow> {
     let node = host.ground().cluster().node();
     let guests: Vec<Guest> = host.guests().by_key.values().cloned().collect();
     let here = guests.into_iter().map(|guest| {
         let stat = program(&guest);
-        row(&node, &guest, stat.as_ref(), since_boot())
+        let row = row(&node, &guest, stat.as_ref(), since_boot());
+        match stopped.contains(&guest.request.stay()) {
+            true => ProcessRow {
+                state: State::Stopped,
+                stay: Some(stay::stopped()),
+                ..row
+            },
+            false => row,
+        }
     });
     let mut rows: Vec<ProcessRow> = here.collect();
     rows.sort_by(|one, other| (&one.home, one.pid).cmp(&(&other.home, other.pid)));

@@ -42,8 +42,9 @@ pub(crate) async fn processes(daemon: &Arc<Daemon>, all: bool) -> Vec<ProcessRow
 
 /// Its guests, for who asks this node itself: others hear of them by their homes.
 pub(crate) async fn guests(daemon: &Arc<Daemon>) -> Vec<ProcessRow> {
+    let stopped = guests::stopped(daemon.host()).await;
     let blocking = Arc::clone(daemon);
-    let looked_at = tokio::task::spawn_blocking(move || guests::rows(blocking.host()));
+    let looked_at = tokio::task::spawn_blocking(move || guests::rows(blocking.host(), &stopped));
     looked_at.await.unwrap_or_default()
 }
 
@@ -244,7 +245,7 @@ fn journey_row(daemon: &Daemon, journey: &Journey, stat: Option<&Stat>) -> Proce
         memory_bytes: resident
             .or_else(|| stat.map(|stat| stat.resident_bytes))
             .unwrap_or(0),
-        stay: None,
+        stay: (journey.state() == State::Stopped).then(stay::stopped),
         not_candidate: stat.and_then(|stat| candidacy::reason(daemon.moves(), stat.pid)),
         uid: Some(about.requested_by),
         user: None,
@@ -330,6 +331,7 @@ fn sentences_of(
         ));
         let still = stands_still(pid).filter(|_| status.state != State::Home);
         text.extend(still.or_else(|| status.reason.clone()));
+        text.extend((status.state == State::Stopped).then(stay::stopped));
         if status.state != State::Home {
             text.extend(last_move);
             return text;

@@ -33,6 +33,12 @@ pub(crate) fn reason(moves: &Moves, pid: i32) -> Option<String> {
     find(moves, pid, Patience::Brief).0.into_iter().next()
 }
 
+/// Of a process that job control has stopped, wherever it is.
+#[must_use]
+pub(crate) fn stopped() -> String {
+    format!("{}.", StayReason::Stopped)
+}
+
 /// The reasons of a process that is to move now. A reason that may be over in a moment is waited for.
 pub(crate) async fn lasting_reasons(moves: &Moves, pid: i32) -> Vec<String> {
     let end = Instant::now() + STARTS_WITHIN;
