@@ -41,7 +41,7 @@ class ProcessDialog {
     fill(get("process-facts"), [
       ["Home", row.home], ["Is on", row.where], ["State", stateOf(row)],
       ["CPU", Math.round(row.cpu_percent) + " % of one"], ["CPU time", cpuTime(row.cpu_seconds)],
-      ["Memory", bytes(row.memory_bytes)],
+      ["Memory", resident(row.memory_bytes)],
       ["Moves", String(row.moves)], ["User", row.user], ["Command", row.command],
       ["Cannot move now", row.stay], ["Is not moved by itself", row.not_candidate],
       ["From here", may ? null : own ? "It is another user's" : "Its home is " + row.home + ": ask for the page there"],

@@ -132,6 +132,11 @@ function memoryPart(node) {
   return 1 - node.memory_available_bytes / node.memory_total_bytes;
 }
 
+// Of a program, which has some: none means that nobody has counted it yet.
+function resident(count) {
+  return count ? bytes(count) : "-";
+}
+
 function bytes(count) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let unit = 0;

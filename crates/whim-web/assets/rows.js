@@ -84,7 +84,7 @@ class Programs {
     if (made.root.className !== state) made.root.className = state;
     const where = row.where === row.home ? row.where : row.where + ", home " + row.home;
     const texts = [
-      row.user || "", Math.round(row.cpu_percent) + " %", bytes(row.memory_bytes), cpuTime(row.cpu_seconds),
+      row.user || "", Math.round(row.cpu_percent) + " %", resident(row.memory_bytes), cpuTime(row.cpu_seconds),
       where, state, this.map.why(row),
     ];
     texts.forEach((text, at) => setText(made.cells[at], text));

@@ -80,6 +80,15 @@ pub(crate) fn bytes(count: u64) -> String {
     }
 }
 
+/// Resident memory; a program has some, so none means that nobody has counted it yet.
+#[must_use]
+pub(crate) fn resident(count: u64) -> String {
+    match count {
+        0 => "-".into(),
+        count => bytes(count),
+    }
+}
+
 /// `whim ps`.
 pub(crate) fn processes(rows: &[ProcessRow]) {
     let cells: Vec<Vec<String>> = rows
@@ -94,7 +103,7 @@ pub(crate) fn processes(rows: &[ProcessRow]) {
                 state(row).to_owned(),
                 row.moves.to_string(),
                 format!("{:.0}%", row.cpu_percent),
-                bytes(row.memory_bytes),
+                resident(row.memory_bytes),
                 why.cloned().unwrap_or_else(|| "-".into()),
                 row.command.clone(),
             ]
@@ -241,6 +250,7 @@ mod tests {
     fn sizes_are_rounded_down_to_a_digit() {
         assert_eq!(bytes(0), "0 B");
         assert_eq!(bytes(1023), "1023 B");
+        assert_eq!([0, 1536].map(resident), ["-", "1.5 KiB"]);
         assert_eq!(bytes(1536), "1.5 KiB");
         assert_eq!(bytes(200 << 20), "200 MiB");
         assert_eq!(bytes(u64::MAX), "16777215 TiB");

@@ -16,7 +16,7 @@ use super::menu::{Chosen, Menu, draw_text};
 use super::mon::overloaded;
 use super::text::{bar, left, load_bar, right};
 use super::{Order, Screen};
-use crate::output::bytes;
+use crate::output::{bytes, resident};
 
 /// Signals that are offered, the usual one first.
 const SIGNALS: [Signal; 8] = [
@@ -470,7 +470,7 @@ fn line(one: &Listed<'_>) -> String {
         row.moves.to_string(),
         format!("{:.1}", row.cpu_percent),
         row.cpu_seconds.map_or("-".into(), cpu_time),
-        bytes(row.memory_bytes),
+        resident(row.memory_bytes),
         short(&row.command),
     ];
     cells(&words, one.depth)
