@@ -1,5 +1,6 @@
 //! What a user may ask of a lab, and how it is written on a command line.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -175,6 +176,25 @@ pub struct LinkSettings {
     pub rate_bits: Option<u64>,
     /// Seed of all that happens by chance: equal seeds lose the same packets, by number.
     pub seed: u64,
+}
+
+impl fmt::Display for LinkSettings {
+    /// What is set, as the options of `whim lab link` say it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let share =
+            |name: &str, share: f64| (share > 0.0).then(|| format!("{name} {}%", share * 100.0));
+        let set = [
+            (self.delay_us > 0).then(|| format!("delay {} us", self.delay_us)),
+            share("loss", self.loss),
+            share("reorder", self.reorder),
+            share("duplicate", self.duplicate),
+            self.mtu.map(|bytes| format!("mtu {bytes}")),
+            self.rate_bits.map(|bits| format!("rate {bits} bit/s")),
+        ];
+        let set: Vec<String> = set.into_iter().flatten().collect();
+        f.write_str(if set.is_empty() { "plain" } else { "" })?;
+        f.write_str(&set.join(", "))
+    }
 }
 
 impl LinkSettings {
@@ -407,5 +427,18 @@ mod tests {
         assert_eq!(options.cpu_of(2), Some(0.4));
         assert_eq!(options.memory_of(0), None);
         assert_eq!(options.clock_offset_of(1), 2_000_000);
+    }
+
+    #[test]
+    fn links_are_told_as_they_are_asked_for() {
+        let plain = LinkSettings::default();
+        assert_eq!(plain.to_string(), "plain");
+        let slow = LinkSettings {
+            delay_us: 300,
+            loss: 0.1,
+            mtu: Some(1280),
+            ..plain
+        };
+        assert_eq!(slow.to_string(), "delay 300 us, loss 10%, mtu 1280");
     }
 }

@@ -265,10 +265,7 @@ fn status(status: &LabStatus, json: bool) {
     );
     for link in &status.links {
         let cut = if link.cut { "cut" } else { "open" };
-        output::line(&format!(
-            "{}-{}: {cut}, {:?}",
-            link.a, link.b, link.settings
-        ));
+        output::line(&format!("{}-{}: {cut}, {}", link.a, link.b, link.settings));
     }
     for warning in &status.warnings {
         output::line(warning);
