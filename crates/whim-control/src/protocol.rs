@@ -85,6 +85,9 @@ impl RunOptions {
         if let Some(odd) = named.find(|name| !name.bytes().all(allowed)) {
             return Err(format!("{odd:?} is no name of a node or label"));
         }
+        if let Some(on) = self.on.as_ref().filter(|on| self.avoid.contains(on)) {
+            return Err(format!("--on {on} and --avoid {on} cannot both hold"));
+        }
         match self.run.as_ref().map_or(0, String::len) {
             0..=RUN_NAME_MAX => Ok(()),
             long => Err(format!(
@@ -407,6 +410,7 @@ mod tests {
             (RunOptions { on: node(60_000).pop(), ..none() }, "60000 bytes"),
             (RunOptions { avoid: vec!["@\u{1}".into()], ..none() }, "\"@\\u{1}\""),
             (RunOptions { run: Some("r".repeat(257)), ..none() }, "257 bytes"),
+            (RunOptions { on: Some("n2".into()), avoid: vec!["n2".into()], ..none() }, "--avoid n2"),
         ];
         for (options, why) in refused {
             let error = options.check().expect_err(why);
