@@ -344,7 +344,7 @@ pub(crate) enum Generated {
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// Send it there as soon as it runs
+    /// Send it there as soon as it runs, if that node takes it then
     #[arg(long, value_name = "NODE|@LABEL|best", conflicts_with = "pin")]
     pub on: Option<String>,
     #[command(flatten)]
@@ -380,13 +380,13 @@ pub(crate) struct Run {
 /// Who may host a program and what it starts, and for how long without being heard of.
 #[derive(Debug, Args)]
 pub(crate) struct Hosts {
-    /// Only these nodes, or those with these labels, may host it
+    /// Besides its home, only these nodes, or those with these labels, may host it
     #[arg(long, value_name = "A,B,@LABEL", value_delimiter = ',')]
     pub only: Vec<String>,
     /// These nodes, or those with these labels, may not host it
     #[arg(long, value_name = "A,@LABEL", value_delimiter = ',')]
     pub avoid: Vec<String>,
-    /// Seconds after which home and host act without each other, or 'inf'
+    /// Seconds without word between home and host after which a program that is away ends, or 'inf'
     #[arg(long, value_name = "S|inf")]
     pub lease: Option<LeaseChoice>,
 }
