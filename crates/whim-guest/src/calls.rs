@@ -3,6 +3,7 @@
 use crate::cut::end_call;
 use crate::error::GuestError;
 use crate::guest::{After, Forwarded, Guest, Kind, Outgoing, Thread, Trace, Waiting};
+use crate::mirrored::Mirror;
 use crate::numbers::low;
 use crate::pager::Shared;
 use crate::table::Piece;
@@ -370,21 +371,28 @@ impl Guest {
         }
         let sound = action.and_then(|action| {
             let signal = u8::try_from(action.signal).ok()?;
-            (1..=64).contains(&signal).then_some((signal, action))
+            let disposition = match action.disposition {
+                whim_calls::Disposition::Default => Disposition::Default,
+                whim_calls::Disposition::Ignored => Disposition::Ignore,
+                whim_calls::Disposition::Caught => Disposition::Caught,
+            };
+            (1..=64).contains(&signal).then_some(Mirror {
+                signal,
+                disposition,
+                flags: action.flags,
+            })
         });
-        let Some((signal, action)) = sound else {
+        let unknown = sound.filter(|action| !self.mirrored.is_known(*action));
+        let Some(action) = unknown else {
             return self.respond(host_tid, Response::Continue);
         };
-        if let Some((tid, sequence)) = self.waits(host_tid, Kind::Disposition) {
+        if let Some((tid, sequence)) = self.waits(host_tid, Kind::Disposition(action)) {
+            self.mirrored.told(action);
             self.say(ToHome::Disposition {
                 tid,
                 sequence,
-                signal,
-                disposition: match action.disposition {
-                    whim_calls::Disposition::Default => Disposition::Default,
-                    whim_calls::Disposition::Ignored => Disposition::Ignore,
-                    whim_calls::Disposition::Caught => Disposition::Caught,
-                },
+                signal: action.signal,
+                disposition: action.disposition,
                 flags: action.flags,
             });
         }
@@ -474,7 +482,11 @@ impl Guest {
             Kind::NewThread(new) => self.begin_thread(host_tid, &new, reply.result),
             Kind::MapFile => self.mapped(host_tid, &waiting.call, reply),
             Kind::RemapFile => self.remapped(host_tid, &waiting.call, reply),
-            Kind::Disposition | Kind::ThreadExit => self.respond(host_tid, Response::Continue),
+            Kind::Disposition(action) => {
+                self.mirrored.answered(action);
+                self.respond(host_tid, Response::Continue)
+            }
+            Kind::ThreadExit => self.respond(host_tid, Response::Continue),
             Kind::Undecided | Kind::ProcessExit | Kind::GoHome => Ok(()),
         };
         match result {

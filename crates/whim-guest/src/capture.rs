@@ -59,7 +59,7 @@ impl Guest {
                 Some(
                     Kind::MapFile
                         | Kind::RemapFile
-                        | Kind::Disposition
+                        | Kind::Disposition(_)
                         | Kind::NewThread(_)
                         | Kind::ThreadExit
                         | Kind::ProcessExit

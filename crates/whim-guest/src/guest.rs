@@ -5,6 +5,7 @@ use crate::entries;
 use crate::error::GuestError;
 use crate::mappings::growing;
 use crate::memory::Memory;
+use crate::mirrored::{Mirror, Mirrored};
 use crate::pager::Shared;
 use crate::remarks::binds;
 use crate::sandbox::Numbers;
@@ -85,7 +86,7 @@ pub(crate) enum Kind {
     /// The same, for one that is made longer or stays where it was moved from.
     RemapFile,
     /// For home to know of a signal's new disposition.
-    Disposition,
+    Disposition(Mirror),
     /// For home to make the deputy of a new thread.
     NewThread(NewThread),
     /// For home to end the thread's deputy.
@@ -263,6 +264,7 @@ pub(crate) struct Guest {
     pub stale: BTreeMap<MappingId, u64>,
     /// Some of its memory has a policy, or had one here.
     pub binds: bool,
+    pub mirrored: Mirrored,
 }
 
 impl Thread {
@@ -385,6 +387,7 @@ impl Guest {
             cpu: Since::begin(image.cpu_away, times::of_process(host_tid)),
             continues: 0,
             stop_queued: None,
+            mirrored: Mirrored::default(),
             stale: BTreeMap::new(),
         })
     }

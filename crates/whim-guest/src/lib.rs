@@ -32,6 +32,7 @@ mod guest;
 mod limits;
 mod mappings;
 mod memory;
+mod mirrored;
 mod numbers;
 mod own_signals;
 pub mod pager;
