@@ -97,6 +97,16 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "fn a_host_with_as_many_guests_as_it_takes_refuses_with_a_sentence",
     ),
     (
+        "Node … takes no guests now: it is evacuated",
+        "tests/system/orders/told.rs",
+        "fn evacuated",
+    ),
+    (
+        "Node … takes no guests now: its owner sits before it",
+        "tests/system/orders.rs",
+        "its owner sits before it",
+    ),
+    (
         "It belongs to a Slurm job whose number is not understood",
         "tests/system/jobs.rs",
         "it has no other node",

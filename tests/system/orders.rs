@@ -224,6 +224,14 @@ fn owner(cluster: &Cluster) -> Result<()> {
         terminal.press(":\n")?;
         Ok(cluster.rows("n2", true)?.is_empty().then_some(()))
     })?;
+    let pid = talks[0].1.to_string();
+    eventually(SHORT, "a move is refused with the reason", || {
+        terminal.press(":\n")?;
+        let refused = cluster.whim("n1", &["migrate", &pid, "n2"]).err();
+        let said = refused.map(|error| format!("{error:#}"));
+        let named = said.is_some_and(|said| said.contains("its owner sits before it"));
+        Ok(named.then_some(()))
+    })?;
     knows(cluster, "n2", "blocked", &true.into())?;
     for (_, pid) in &talks {
         ensure!(cluster.place(*pid)? == "n1");
