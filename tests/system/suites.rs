@@ -271,6 +271,8 @@ pub(crate) fn is_wanted(name: &str) -> bool {
 
 /// What `whim migrate` says before a reason to stay.
 const STAYS: &str = "cannot move now. ";
+/// Said of a process that has ended between two looks, which is no reason to stay.
+const ENDED: &str = "It does not exist, or has ended";
 
 /// What came of the moves of a program's processes.
 #[derive(Debug, Default)]
@@ -295,7 +297,8 @@ impl Account {
         let text = without_numbers(&without_places(text));
         if stays {
             let sentences = text.split_inclusive(". ").map(str::trim_end);
-            self.stays.extend(sentences.map(str::to_owned));
+            let lasting = sentences.filter(|sentence| !sentence.starts_with(ENDED));
+            self.stays.extend(lasting.map(str::to_owned));
         } else {
             self.failures.insert(text);
         }
