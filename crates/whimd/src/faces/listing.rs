@@ -148,7 +148,9 @@ fn say_what_keeps(daemon: &Daemon, rows: &mut [ProcessRow], at_home: &[(usize, C
             true => stay_of(daemon, candidate, candidate.pid),
             false => Some(UNASKED.into()),
         };
-        let moves_now = row.stay.as_deref() == Some(stay::MOVES_NOW);
+        let moves_now = row.stay.as_deref() == Some(stay::MOVES_NOW)
+            // Its move may have ended since the row was made, and its tracer be no supervisor that is known any more.
+            || row.state == State::Moving;
         if moves_now || daemon.moves().under_way().contains(candidate.pid) {
             // Meanwhile our own supervisor traces it.
             row.stay = None;
