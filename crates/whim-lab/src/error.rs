@@ -21,7 +21,9 @@ pub enum LabError {
     )]
     AlreadyUp(String),
     /// There is no such lab.
-    #[error("There is no lab '{0}'; `whim lab up --name {0}` makes one")]
+    #[error(
+        "There is no lab '{0}'; `whim lab list` shows which there are, `whim lab up --name {0}` makes one"
+    )]
     NoLab(String),
     /// There is no such node.
     #[error("Lab '{lab}' has no node '{}'; its nodes are n1 to n{count}", .node.escape_debug())]
