@@ -222,7 +222,11 @@ impl Shells<'_> {
         let mut said = String::new();
         loop {
             let line = shell.line()?;
-            if line == END {
+            // What an earlier command has left running may have begun a line before.
+            if let Some(of_others) = line.strip_suffix(END) {
+                if !of_others.is_empty() {
+                    println!("    {of_others}");
+                }
                 break;
             }
             println!("    {line}");
