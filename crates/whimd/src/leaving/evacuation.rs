@@ -355,10 +355,13 @@ async fn look_for_remaining(moves: &Arc<Moves>) -> Remaining {
 
 /// The guests that are here and cannot leave, as far as is known.
 fn kept(moves: &Moves) -> Vec<KeptGuest> {
-    let kept_back = moves.host().kept_back().clone();
     let guests = moves.host().guests();
-    let here = kept_back.into_iter().filter_map(|(key, mut reason)| {
-        let request = &guests.by_key.get(&key)?.request;
+    let mut kept_back = moves.host().kept_back();
+    // Those that have ended need no reason any more.
+    kept_back.retain(|key, _| guests.by_key.contains_key(key));
+    let here = kept_back.iter().filter_map(|(key, reason)| {
+        let request = &guests.by_key.get(key)?.request;
+        let mut reason = reason.clone();
         // No boundary is beyond the end of a text, but its end is one.
         let end = (0..=KEPT_REASON_MAX).rfind(|end| reason.is_char_boundary(*end));
         reason.truncate(end.unwrap_or(0));
