@@ -16,7 +16,7 @@ use whim_sys::ptrace::{
 };
 
 /// All threads of a running process, traced by this OS thread. [`Attended::poll`] must be called
-/// whenever SIGCHLD comes. Only the end of the tracer's thread lets them go.
+/// whenever SIGCHLD comes. [`Attended::let_go`] lets them go, and so does the end of the tracer's thread.
 #[derive(Debug)]
 pub struct Attended {
     pid: i32,
