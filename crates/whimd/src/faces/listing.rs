@@ -738,6 +738,17 @@ mod tests {
         assert!(!why.contains("traced by"), "{why}");
     }
 
+    /// A program that began to move was shown as traced by a debugger, until its journey had noted its supervisor.
+    #[tokio::test]
+    async fn a_supervisor_is_known_before_its_journey_notes_it() {
+        let directory = tempfile::tempdir().expect("directory");
+        let daemon = daemon(directory.path());
+        let started = Waiting::start();
+        assert!(stay::is_home_supervisor(daemon.moves(), started.pid()));
+        let another = nix::unistd::getppid().as_raw();
+        assert!(!stay::is_home_supervisor(daemon.moves(), another));
+    }
+
     #[test]
     fn how_often_is_said_in_words() {
         let said: Vec<String> = [0, 1, 2, 3].map(times).into();

@@ -117,9 +117,11 @@ pub(crate) fn part_of_the_system(
     ours.then_some(SystemPart::Ours)
 }
 
-/// Whether a tracer is no debugger but a supervisor of this daemon, which moves what it traces.
+/// Whether a tracer is no debugger but a supervisor of this daemon, which moves what it traces. It does so before its
+/// journey has noted it: but nothing else that a daemon starts traces.
 pub(crate) fn is_home_supervisor(moves: &Moves, tracer: i32) -> bool {
-    processes::stat(tracer).is_ok_and(|stat| is_supervisor(moves, &stat))
+    let ours = std::process::id().cast_signed();
+    processes::stat(tracer).is_ok_and(|stat| stat.parent == ours || is_supervisor(moves, &stat))
 }
 
 /// Whether this daemon started it to carry a journey, or a guest.
