@@ -33,9 +33,10 @@ pub(super) fn relocation(relocation: &Relocation, name: &dyn Fn(NodeId) -> Strin
 }
 
 fn weighed(numbers: &Numbers, from: &str, to: &str) -> String {
+    let less = if numbers.gain < 0.0 { "more" } else { "less" };
     format!(
-        "programs wait {} less in all, {}, and it stands still for {}",
-        seconds(numbers.gain),
+        "programs wait {} {less} in all, {}, and it stands still for {}",
+        seconds(numbers.gain.abs()),
         strain(numbers, from, to),
         seconds(numbers.cost)
     )
@@ -203,6 +204,15 @@ mod tests {
             said(Verdict::Stay(Stay::NotCheaper(NUMBERS)), 4_000),
             "Balancer, for 5 s: it stays, since no node is better by enough: to n2, programs wait 12.3 s less in \
              all, n2 gets 33% of the strain that it takes off n1, and it stands still for 56 ms."
+        );
+        let dear = Numbers {
+            gain: -3.152,
+            ..NUMBERS
+        };
+        let sentence = said(Verdict::Stay(Stay::NotWorth(dear)), 4_000);
+        assert!(
+            sentence.contains("to n2, programs wait 3.2 s more in all, n2 gets"),
+            "{sentence}"
         );
         assert_eq!(
             said(Verdict::Failed { wait_ms: 20_000 }, 9_000),
