@@ -91,6 +91,7 @@ fn of_moves(cluster: &Cluster) -> Result<()> {
     let table = cluster.whim("n1", &["history"])?;
     let shown = table.contains("OF CPUS") && table.contains("failed at admit");
     ensure!(shown && table.contains("python3"), "{table}");
+    logs_of_one_program(cluster, pid)?;
     let attempt = Attempt::new(
         Party::LocalUser,
         "read from the history how another user's program was started, and why it did not move",
@@ -108,6 +109,32 @@ fn of_moves(cluster: &Cluster) -> Result<()> {
     attempt.failed("the program's name and where it went are told, and no more");
     talk.go()?;
     talk.succeed()
+}
+
+/// The log is asked for what one program did, and for what was lately.
+fn logs_of_one_program(cluster: &Cluster, pid: i32) -> Result<()> {
+    let pids = |words: &[&str]| -> Result<BTreeSet<i64>> {
+        let text = cluster.whim("n1", &[&["log", "--json"], words].concat())?;
+        let rows = text.lines().map(serde_json::from_str::<Value>);
+        let pids = rows.map(|row| Ok(row?["pid"].as_i64().unwrap_or(0)));
+        pids.collect()
+    };
+    // The nodes have joined before, which is of no program.
+    let all = BTreeSet::from([0, pid.into()]);
+    let one = BTreeSet::from([i64::from(pid)]);
+    let text = pid.to_string();
+    ensure!(
+        pids(&[])? == all && pids(&["--since", "1d"])? == all,
+        "of all"
+    );
+    ensure!(pids(&[&text])? == one, "of {pid} alone");
+    ensure!(
+        pids(&["--since", "1d", &text])? == one,
+        "of {pid}, of a day"
+    );
+    ensure!(pids(&["1"])?.is_empty(), "of a program that did nothing");
+    let lately = || Ok(pids(&["--since", "1s"])?.is_empty().then_some(()));
+    eventually(PATIENCE, "nothing was within a second", lately)
 }
 
 /// What comes home by itself is remembered with its reason.

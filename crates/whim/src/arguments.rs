@@ -151,6 +151,23 @@ impl FromStr for Ago {
     }
 }
 
+/// What `whim log` shows.
+#[derive(Debug, Args)]
+pub(crate) struct Logged {
+    /// What this process did alone, and not also what others did
+    #[arg(value_name = "PID")]
+    pub only: Option<ProcessName>,
+    /// How many calls this process sent home
+    #[arg(long, value_name = "PID", conflicts_with_all = ["only", "since"])]
+    pub calls: Option<ProcessName>,
+    /// From so long ago: a number and s, m, h or d
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<Ago>,
+    /// One JSON object per line
+    #[arg(long)]
+    pub json: bool,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Run a program that may move
@@ -223,14 +240,7 @@ pub(crate) enum Verb {
         json: bool,
     },
     /// Show what moved, and why
-    Log {
-        /// How many calls this process sent home
-        #[arg(long, value_name = "PID")]
-        calls: Option<ProcessName>,
-        /// One JSON object per line
-        #[arg(long)]
-        json: bool,
-    },
+    Log(Logged),
     /// Show what this node was like, and what moved
     History {
         /// From so long ago: a number and s, m, h or d

@@ -13,13 +13,18 @@ const ROWS_MAX: u64 = 30;
 /// Width of a bar, in cells.
 const BAR: usize = 10;
 
+/// Milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Asks, and prints minutes and moves.
 ///
 /// # Errors
 /// The daemon does not answer, or keeps nothing.
 pub(crate) fn show(mut client: Client, since: Ago, json: bool) -> Result<(), ControlError> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now_ms = u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX);
+    let now_ms = now_ms();
     let from_ms = now_ms.saturating_sub(since.milliseconds);
     let request = Request::History {
         from_ms,

@@ -32,7 +32,7 @@ mod timing;
 mod token;
 mod tune;
 
-use arguments::{Ca, ConfigVerb, Generated, NodeOptions, ProcessName, Seen, Verb};
+use arguments::{Ca, ConfigVerb, Generated, Logged, NodeOptions, ProcessName, Seen, Verb};
 
 /// Names the control socket where `--socket` does not.
 const SOCKET_VARIABLE: &str = "WHIM_SOCKET";
@@ -235,7 +235,7 @@ fn perform(verb: Verb, connect: &Connect<'_>) -> Result<()> {
         Verb::Ps { all, json } => list_processes(connect()?, all, json),
         Verb::Nodes { json } => list_nodes(connect()?, json),
         Verb::Web { json } => show_link(connect()?, json),
-        Verb::Log { calls, json } => show_log(connect, calls, json),
+        Verb::Log(arguments) => show_log(connect, arguments),
         Verb::History { since, json } => Ok(history::show(connect()?, since, json)?),
         Verb::Config(ConfigVerb::Check { file, json }) => check::perform(file.as_deref(), json),
         Verb::Tune { key, value, json } => tune::perform(connect()?, key, value, json),
@@ -464,16 +464,17 @@ fn show_link(mut client: Client, json: bool) -> Result<()> {
     Ok(())
 }
 
-fn show_log(connect: &Connect<'_>, calls: Option<ProcessName>, json: bool) -> Result<()> {
-    let calls = calls.map(|name| here(&name, connect)).transpose()?;
-    connect()?.ask(&Request::Log { calls }, |answer| {
-        if let Answer::Log(row) = answer {
-            if json {
-                output::json(&row);
-            } else {
-                output::log(&row);
-            }
-        }
+fn show_log(connect: &Connect<'_>, arguments: Logged) -> Result<()> {
+    let pid_of = |name: Option<ProcessName>| name.map(|name| here(&name, connect)).transpose();
+    let (only, calls) = (pid_of(arguments.only)?, pid_of(arguments.calls)?);
+    let since = arguments
+        .since
+        .map_or(0, |ago| history::now_ms().saturating_sub(ago.milliseconds));
+    connect()?.ask(&Request::Log { calls }, |answer| match answer {
+        Answer::Log(row) if row.time_ms < since || (only.is_some() && row.pid != only) => {}
+        Answer::Log(row) if arguments.json => output::json(&row),
+        Answer::Log(row) => output::log(&row),
+        _ => {}
     })?;
     Ok(())
 }
