@@ -19,6 +19,11 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("monitors::of_the_whole_cluster", 3, whole_cluster),
         Case::in_lab("monitors::arguments_of_others", 2, arguments_of_others),
         Case::in_lab("monitors::keys_of_top", 2, keys_of_top),
+        Case::in_lab(
+            "monitors::list_fits_the_terminal",
+            2,
+            list_fits_the_terminal,
+        ),
         Case::in_lab("monitors::mon", 2, mon),
     ]
 }
@@ -142,6 +147,35 @@ fn arguments_of_others(cluster: &Cluster) -> Result<()> {
     ensure!(!text.contains(SECRET), "{text}");
     attempt.failed("it is not told");
     Ok(())
+}
+
+/// A long reason takes no line beyond the terminal's edge, and leaves room for the command; elsewhere it is whole.
+fn list_fits_the_terminal(cluster: &Cluster) -> Result<()> {
+    let child =
+        "r, w = os.pipe()\nif not os.fork():\n    os.close(w)\n    os.read(r, 1)\n    os._exit(0)";
+    let shares = format!("import mmap, os\nshared = mmap.mmap(-1, 4096)\n{child}\n{WAITS}");
+    let (mut talk, pid) = Talk::run(cluster, &[], &["python3", "-c", &shares])?;
+    let whole = cluster.whim("n1", &["ps"])?;
+    let of_it = |text: &str| {
+        let line = text
+            .lines()
+            .find(|line| line.trim_start().starts_with(&pid.to_string()));
+        line.map(|line| line.trim_end().to_owned())
+    };
+    let line = of_it(&whole).context("it is not listed")?;
+    ensure!(
+        line.contains("It shares memory without a file") && !line.contains('…'),
+        "{line}"
+    );
+    let mut terminal = Terminal::start(&cluster.whim_command("n1", &["ps"]))?;
+    let mut shown = terminal.wait_for("…")?;
+    shown.extend(terminal.wait_for("\r\n")?);
+    let line = of_it(&String::from_utf8_lossy(&shown)).context("it is not shown")?;
+    ensure!(line.contains("It sh") && line.contains('…'), "{line}");
+    ensure!(line.chars().count() <= 80, "{line}");
+    ensure!(terminal.end()?.success(), "ps has failed");
+    talk.go()?;
+    talk.succeed()
 }
 
 /// A person moves a program, asks why it is there, and ends it, in a real terminal.

@@ -6,6 +6,11 @@ use whim_control::protocol::{LogRow, NodeRow, NodeState, ProcessRow};
 pub(crate) use whim_monitor::moment::moment;
 use whim_monitor::order::state;
 
+/// Between two columns.
+const GAP: &str = "  ";
+/// What a reason leaves for the command on a terminal.
+const COMMAND_LEAST: usize = 16;
+
 /// Writes a line; a reader that has gone (`whim ps | head -1`) is no error.
 pub(crate) fn line(text: &str) {
     let mut output = io::stdout().lock();
@@ -30,7 +35,7 @@ pub(crate) fn table(head: &[&str], right: &[&str], rows: &[Vec<String>]) {
             *width = (*width).max(cell.chars().count());
         }
     }
-    let limit = io::stdout().is_terminal().then(columns).flatten();
+    let limit = columns();
     let first: Vec<String> = head.iter().map(ToString::to_string).collect();
     for row in std::iter::once(&first).chain(rows) {
         let mut text = String::new();
@@ -47,7 +52,7 @@ pub(crate) fn table(head: &[&str], right: &[&str], rows: &[Vec<String>]) {
                 }
             }
             if !last {
-                text.push_str("  ");
+                text.push_str(GAP);
             }
         }
         if let Some(limit) = limit {
@@ -57,8 +62,37 @@ pub(crate) fn table(head: &[&str], right: &[&str], rows: &[Vec<String>]) {
     }
 }
 
+/// How wide the terminal is; `None`: the output goes elsewhere, and is whole. Shells know `COLUMNS` but do not hand it on,
+/// unless somebody wants another width than the terminal's.
 fn columns() -> Option<usize> {
-    std::env::var("COLUMNS").ok()?.parse().ok()
+    if !io::stdout().is_terminal() {
+        return None;
+    }
+    let wanted = std::env::var("COLUMNS").ok();
+    let wanted = wanted.and_then(|columns| columns.parse().ok());
+    let size = || ratatui::crossterm::terminal::size().ok();
+    let columns = wanted.or_else(|| size().map(|(columns, _)| usize::from(columns)));
+    columns.filter(|columns| *columns > 0)
+}
+
+/// Cuts the cells of a column, so that so much is left for the next ones in lines of `limit` characters.
+fn narrow(head: &[&str], column: usize, left: usize, limit: usize, rows: &mut [Vec<String>]) {
+    let width = |index: usize| {
+        let cells = rows.iter().map(|row| row[index].chars().count());
+        cells.chain([head[index].chars().count()]).max()
+    };
+    let before: usize = (0..column)
+        .filter_map(width)
+        .map(|width| width + GAP.len())
+        .sum();
+    let room = limit.saturating_sub(before + GAP.len() + left);
+    let room = room.max(head[column].chars().count());
+    for row in rows {
+        let cell = &mut row[column];
+        if cell.chars().count() > room {
+            *cell = cell.chars().take(room - 1).chain(['…']).collect();
+        }
+    }
 }
 
 /// Bytes, as people read them.
@@ -89,9 +123,9 @@ pub(crate) fn resident(count: u64) -> String {
     }
 }
 
-/// `whim ps`.
+/// `whim ps`. On a terminal a long reason is cut, for one makes the lines of all programs too long: `whim why` has it.
 pub(crate) fn processes(rows: &[ProcessRow]) {
-    let cells: Vec<Vec<String>> = rows
+    let mut cells: Vec<Vec<String>> = rows
         .iter()
         .map(|row| {
             let why = row.stay.as_ref().or(row.reason.as_ref());
@@ -112,6 +146,9 @@ pub(crate) fn processes(rows: &[ProcessRow]) {
     let head = [
         "PID", "HOME", "WHERE", "STATE", "MOVES", "CPU", "MEM", "STAY", "COMMAND",
     ];
+    if let Some(limit) = columns() {
+        narrow(&head, head.len() - 2, COMMAND_LEAST, limit, &mut cells);
+    }
     table(&head, &["PID", "MOVES", "CPU", "MEM"], &cells);
 }
 
@@ -245,6 +282,21 @@ pub(crate) fn log(row: &LogRow) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_reason_leaves_room_for_the_command() {
+        let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+        let rows = [row(["17", "It is traced.", "perl"]), row(["4", "-", "sh"])];
+        let narrowed = |limit| {
+            let mut rows = rows.clone();
+            narrow(&["PID", "STAY", "COMMAND"], 1, 4, limit, &mut rows);
+            rows.map(|row| row[1].clone())
+        };
+        // 3 + 2 + 13 + 2 + 4
+        assert_eq!(narrowed(24), ["It is traced.", "-"]);
+        assert_eq!(narrowed(23), ["It is trace…", "-"]);
+        assert_eq!(narrowed(0), ["It …", "-"]);
+    }
 
     #[test]
     fn sizes_are_rounded_down_to_a_digit() {
