@@ -223,7 +223,7 @@ impl Attempt {
                     report.to,
                     report.bytes,
                     report.freeze_ms,
-                    elapsed.as_secs_f64() * 1000.0,
+                    report.total_ms,
                     self.cause.name()
                 );
                 moves.ground().events().add(Some(self.pid), "moved", text);
