@@ -106,7 +106,7 @@ fn of_a_run() -> Result<()> {
         println!("{said}");
         ensure!(said.contains("moves 4\n"), "It has not counted its moves");
         let at_place = 2.0 * seconds(WORK);
-        let (all, away) = (used(&said, "")?, used(&said, "away ")?);
+        let (all, away) = (used(&said, "")?, used(&said, "of it ")?);
         // Some of it counts in ticks.
         ensure!(all >= 5.0 * at_place - 0.1, "{all} s of {}", 5.0 * at_place);
         ensure!(

@@ -67,7 +67,7 @@ fn say(took: Duration, (away, moves): (CpuTime, u32)) {
     let line = |name: &str, home: Duration, away_ns: u64| {
         let away = Duration::from_nanos(away_ns);
         let (sum, away) = ((home + away).as_secs_f64(), away.as_secs_f64());
-        eprintln!("{name} {sum:.2} s, away {away:.2} s");
+        eprintln!("{name} {sum:.2} s, of it {away:.2} s away");
     };
     eprintln!("real {:.2} s", took.as_secs_f64());
     line(
