@@ -4,7 +4,7 @@ use crate::clocks::Ahead;
 use crate::connections::{Assembly, ConnectionError};
 use crate::error::GuestError;
 use crate::guest::Guest;
-use crate::mappings::{STACK_ROOM, growing};
+use crate::memory::{STACK_ROOM, growing};
 use crate::pager::{self, PagerError, Shared};
 use crate::sandbox::{GuestRequest, Sandbox, SandboxError};
 use crate::table::{Arrival as PageArrival, Piece};

@@ -1,9 +1,41 @@
 //! What the registers of a stopped thread say about the call in which it was stopped, and with
 //! which registers the thread goes on.
 
-use whim_image::freeze_calls::{EINTR, ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTSYS};
-use whim_model::{AWAIT_NUMBER, Registers};
+use whim_image::freeze_calls::{
+    EINTR, ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTSYS, RESTART_SYSCALL,
+};
+use whim_model::{AWAIT_NUMBER, Activity, Registers, ThreadImage};
 use whim_sys::ptrace::{Stopped, TraceError};
+
+/// Where a thread stands that is let go.
+#[derive(Debug)]
+pub(crate) enum Standing {
+    /// Where it was.
+    There(Stopped),
+    /// At the entry of the call in which it was.
+    AtEntry(Stopped),
+    /// On its way there, with all signals blocked.
+    OnItsWay,
+}
+
+/// A wait that a thread makes again, for what was left of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timed {
+    /// By this host's CLOCK_MONOTONIC, in nanoseconds.
+    pub deadline_ns: u64,
+    /// Number of the call, once it has been entered.
+    pub number: Option<u64>,
+    pub in_call: bool,
+    pub expired: bool,
+}
+
+impl Timed {
+    /// Whether the thread is in its call, or about to enter it for the first time.
+    pub(crate) fn is_at(&self, registers: &Registers) -> bool {
+        self.number
+            .is_none_or(|number| [number, RESTART_SYSCALL].contains(&registers.orig_rax))
+    }
+}
 
 /// Whether the thread has left a system call that did not end, or that ended because of a stop.
 pub(crate) fn was_cut(registers: &Registers) -> bool {
@@ -67,6 +99,14 @@ pub(crate) fn without_stop(registers: &Registers) -> Registers {
 pub(crate) fn is_made_again(registers: &Registers) -> bool {
     (ERESTART_RESTARTBLOCK..=ERESTARTSYS).contains(&registers.rax.cast_signed())
         && whim_calls::waits_for_signals(registers.orig_rax)
+}
+
+/// Whether the thread comes here right before a call that waits for signals.
+pub(crate) fn enters(image: &ThreadImage) -> bool {
+    let registers = &image.registers;
+    image.activity == Activity::Computing
+        && registers.orig_rax == registers.rax
+        && whim_calls::waits_for_signals(registers.rax)
 }
 
 /// Registers of a thread that asks for the result of its call in flight.

@@ -9,38 +9,18 @@
 //! Calls that home executes wait under the thread's ordinary mask here. What their own mask keeps
 //! away is set aside when it is about to be delivered, and queued again once the call has begun.
 
-use crate::cut::is_made_again;
+use crate::cut::{Standing, is_made_again};
 use crate::error::GuestError;
 use crate::first::is_fault;
 use crate::guest::{Guest, Kind, Thread, Waiting};
 use crate::signals::{Effect, bit};
 use std::time::Duration;
 use whim_image::freeze_calls::ERESTARTSYS;
-use whim_model::{Activity, ThreadImage};
 use whim_sys::ptrace::{Phase, Polled, RawSigInfo, Running, Stop, Stopped, TraceError, Waited};
 
 /// A thread that has not entered its call by then goes on as it is. It takes microseconds, if the
 /// page of the code is here.
 const ENTERS_WITHIN: Duration = Duration::from_millis(500);
-
-/// Where a thread stands that is let go.
-#[derive(Debug)]
-pub(crate) enum Standing {
-    /// Where it was.
-    There(Stopped),
-    /// At the entry of the call in which it was.
-    AtEntry(Stopped),
-    /// On its way there, with all signals blocked.
-    OnItsWay,
-}
-
-/// Whether the thread comes here right before a call that waits for signals.
-pub(crate) fn enters(image: &ThreadImage) -> bool {
-    let registers = &image.registers;
-    image.activity == Activity::Computing
-        && registers.orig_rax == registers.rax
-        && whim_calls::waits_for_signals(registers.rax)
-}
 
 impl Guest {
     /// Brings a thread that was stopped in a call that waits for signals to the entry of that call.

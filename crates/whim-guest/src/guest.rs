@@ -1,18 +1,14 @@
 //! The guest process: its threads, their stops, and what is done to stopped threads.
 
-use crate::cut;
-use crate::entries;
+use crate::cpu_time::{self, Since};
+use crate::cut::{self, Timed};
 use crate::error::GuestError;
-use crate::mappings::growing;
-use crate::memory::Memory;
+use crate::memory::{Memory, binds, growing};
 use crate::mirrored::{Mirror, Mirrored};
 use crate::pager::Shared;
-use crate::remarks::binds;
 use crate::sandbox::Numbers;
 use crate::tickets::Tickets;
-use crate::times::{self, Since};
 use crate::title::Title;
-use crate::waits::Timed;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -343,12 +339,12 @@ impl Guest {
                 told_interrupted: false,
                 suspended: None,
                 awaits: false,
-                enters: entries::enters(state),
+                enters: cut::enters(state),
                 entering: None,
                 at_our_stop: true,
                 deadline_ns: None,
                 timed: None,
-                cpu: Since::begin(state.cpu_away, times::of_thread(process, host_tid)),
+                cpu: Since::begin(state.cpu_away, cpu_time::of_thread(process, host_tid)),
             };
             threads.insert(host_tid, thread);
         }
@@ -384,7 +380,7 @@ impl Guest {
             gone: false,
             calls: 0,
             title: Title::of(&image.layout),
-            cpu: Since::begin(image.cpu_away, times::of_process(host_tid)),
+            cpu: Since::begin(image.cpu_away, cpu_time::of_process(host_tid)),
             continues: 0,
             stop_queued: None,
             mirrored: Mirrored::default(),
@@ -397,6 +393,21 @@ impl Guest {
     #[must_use]
     pub(crate) fn listens(&self) -> bool {
         !self.holds.any() && !self.gone
+    }
+
+    /// As [`tell_title`](Self::tell_title), before a call is forwarded, unless there are too many of them.
+    pub(crate) fn tell_title_before_call(&mut self) {
+        if self.title.may_look() {
+            self.tell_title();
+        }
+    }
+
+    /// Tells home how the program has changed its arguments and environment.
+    pub(crate) fn tell_title(&mut self) {
+        if let Some((address, tail)) = self.title.look(self.host_tid) {
+            let message = ToHome::Title { address };
+            self.outbox.push(Outgoing { message, tail });
+        }
     }
 
     /// Whether a thread waits for an answer from home that may come quickly.

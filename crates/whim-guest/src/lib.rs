@@ -22,6 +22,7 @@ mod capture;
 mod clocks;
 mod connections;
 mod control;
+mod cpu_time;
 mod cut;
 mod descriptor_signals;
 mod entries;

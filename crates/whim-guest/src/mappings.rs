@@ -5,23 +5,8 @@ use crate::guest::Guest;
 use crate::table::Table;
 use whim_image::maps::{self, FlagTable, MapEntry};
 use whim_image::vdso::Proxy;
-use whim_model::{Backing, Mapping, MappingFlags, ProcessImage, Protection, Range};
+use whim_model::{Backing, Mapping, MappingFlags, Protection};
 use whim_sys::pagemap::Pagemap;
-
-/// The most room, in bytes, that memory which grows downwards has below it.
-pub(crate) const STACK_ROOM: u64 = whim_image::rebuild::STACK_ROOM;
-
-/// What of an image grows downwards.
-pub(crate) fn growing(image: &ProcessImage) -> Vec<Range> {
-    let mappings = image.mappings.iter();
-    let growing = mappings.filter(|mapping| mapping.flags.grows_down);
-    growing
-        .map(|mapping| Range {
-            start: mapping.start,
-            end: mapping.end,
-        })
-        .collect()
-}
 
 impl Guest {
     /// The mappings as the kernel has them, but that memory which grows downwards begins where it would at

@@ -1,17 +1,39 @@
 //! The guest's memory, as the resolver of calls sees it.
 
-use crate::mappings::STACK_ROOM;
 use crate::pager::Shared;
 use nix::errno::Errno;
 use std::cell::RefCell;
 use std::sync::Arc;
 use whim_calls::GuestMemory;
 use whim_image::maps::FlagTable;
-use whim_model::{MADV_GUARD_INSTALL, PAGE_SIZE, Range, Syscall};
+use whim_model::{
+    MADV_GUARD_INSTALL, MemoryPolicy, PAGE_SIZE, ProcessImage, Range, Remark, Syscall,
+};
 use whim_sys::cpu;
 use whim_sys::pagemap::Pagemap;
 use whim_sys::process_vm::{self, MemFile};
 use whim_sys::procmap::{Maps, ProcmapError};
+
+/// The most room, in bytes, that memory which grows downwards has below it.
+pub(crate) const STACK_ROOM: u64 = whim_image::rebuild::STACK_ROOM;
+
+/// What of an image grows downwards.
+pub(crate) fn growing(image: &ProcessImage) -> Vec<Range> {
+    let mappings = image.mappings.iter();
+    let growing = mappings.filter(|mapping| mapping.flags.grows_down);
+    growing
+        .map(|mapping| Range {
+            start: mapping.start,
+            end: mapping.end,
+        })
+        .collect()
+}
+
+/// Whether one of these remarks is a policy by which memory is bound to nodes of the machine.
+pub(crate) fn binds(remarks: &[Remark]) -> bool {
+    let none = MemoryPolicy::default();
+    remarks.iter().any(|remark| remark.policy != none)
+}
 
 /// How guard pages are found.
 #[derive(Debug)]

@@ -7,16 +7,10 @@ use std::collections::BTreeMap;
 use whim_image::maps::MapEntry;
 use whim_image::rebuild::runner::LIST_MAX;
 use whim_image::remarks::{self, STORED_POLICY};
-use whim_model::{MemoryPolicy, Range, Remark, Syscall};
+use whim_model::{Range, Remark, Syscall};
 
 /// Mappings with a policy that are asked which at once, by the room for their answers.
 const WITH_POLICY: usize = 4096;
-
-/// Whether one of these is a policy.
-pub(crate) fn binds(remarks: &[Remark]) -> bool {
-    let none = MemoryPolicy::default();
-    remarks.iter().any(|remark| remark.policy != none)
-}
 
 impl Guest {
     /// Notes a call that runs here, if it gives memory a policy. All of these are reported: who has none need
@@ -125,6 +119,7 @@ fn with_names(found: Vec<Remark>, entries: &[MapEntry], origin: &[Remark]) -> Ve
 #[cfg(test)]
 mod tests {
     use super::*;
+    use whim_model::MemoryPolicy;
 
     fn remark(start: u64, name: &str) -> Remark {
         Remark {

@@ -4,8 +4,7 @@
 //! signal. So a signal from home is queued with a ticket in the place of its siginfo. When it is
 //! about to be delivered, the thread stops, and we give it the true siginfo.
 
-use crate::cut::{asking, without_stop};
-use crate::entries::Standing;
+use crate::cut::{Standing, asking, without_stop};
 use crate::error::GuestError;
 use crate::fault;
 use crate::guest::{Guest, Kind, Trace};

@@ -5,11 +5,11 @@
 //! are its arguments. If one half cannot be made, the other is removed, and the process goes home
 //! for its new thread.
 
+use crate::cpu_time::{self, Since};
 use crate::cut::end_call;
 use crate::error::GuestError;
 use crate::guest::{Guest, Thread, Trace};
 use crate::numbers::low;
-use crate::times::{self, Since};
 use whim_calls::NewThread;
 use whim_journey::message::ToHome;
 use whim_model::CpuTime;
@@ -144,7 +144,7 @@ impl Guest {
     /// From here on the thread is one of the guest's.
     fn admit(&mut self, thread: Stopped, number: i32, sequence: u64) -> Result<(), GuestError> {
         let host_tid = thread.tid();
-        let began = times::of_thread(self.host_tid, host_tid);
+        let began = cpu_time::of_thread(self.host_tid, host_tid);
         self.context.threads.push(number);
         self.threads.insert(
             host_tid,

@@ -1,87 +1,15 @@
-//! CPU time of a guest: what home's kernel knows, what the hosts before this one have seen, and what
+//! Answers about a guest's CPU time: what home's kernel knows, what the hosts before this one have seen, and what
 //! was used here.
 //!
 //! The guest's CPU clocks go on from home's when it leaves, and never go back as long as it is
 //! away. When it is back home, nothing can be added: the process has no tracer and no filter there,
 //! and the kernel lets nobody set a CPU clock.
 
+use crate::cpu_time::{SECOND, TICK_NS, of_process, of_thread, ticks};
 use crate::guest::{Guest, Thread};
 use crate::numbers::low;
-use nix::time::{ClockId, clock_gettime};
-use nix::unistd::Pid;
 use whim_model::CpuTime;
 use whim_model::Syscall;
-use whim_sys::kernel_file;
-
-const SECOND: u64 = 1_000_000_000;
-/// Length of the ticks in which /proc counts, in nanoseconds (USER_HZ is 100 everywhere).
-const TICK_NS: u64 = 10_000_000;
-
-/// CPU time used since a process or thread left home: what it used on other hosts, and this host's
-/// count when it arrived.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Since {
-    before: CpuTime,
-    arrived: CpuTime,
-}
-
-impl Since {
-    /// `before`: used on other hosts; `arrived`: this host's count, now.
-    #[must_use]
-    pub(crate) fn begin(before: CpuTime, arrived: CpuTime) -> Self {
-        Self { before, arrived }
-    }
-
-    fn at(self, now: CpuTime) -> CpuTime {
-        self.before.plus(now.since(self.arrived))
-    }
-}
-
-/// User and system time as the named file of /proc gives them.
-fn ticks(path: &str) -> CpuTime {
-    let bytes = kernel_file::read(path).unwrap_or_default();
-    let text = String::from_utf8_lossy(&bytes);
-    // The name in parentheses may hold any bytes; fields 14 and 15 of proc(5) follow it.
-    let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields);
-    let field = |index: usize| {
-        let word = fields.split_whitespace().nth(index);
-        word.and_then(|word| word.parse::<u64>().ok()).unwrap_or(0)
-    };
-    let (user_ns, system_ns) = (field(11) * TICK_NS, field(12) * TICK_NS);
-    CpuTime {
-        total_ns: user_ns + system_ns,
-        user_ns,
-        system_ns,
-    }
-}
-
-/// What this host's kernel has counted for a process.
-#[must_use]
-pub(crate) fn of_process(process: i32) -> CpuTime {
-    let mut time = ticks(&format!("/proc/{process}/stat"));
-    let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(process));
-    if let Ok(exact) = clock.and_then(clock_gettime) {
-        let seconds = u64::try_from(exact.tv_sec()).unwrap_or(0);
-        let rest = u64::try_from(exact.tv_nsec()).unwrap_or(0);
-        time.total_ns = seconds * SECOND + rest;
-    }
-    time
-}
-
-/// What this host's kernel has counted for a thread.
-#[must_use]
-pub(crate) fn of_thread(process: i32, thread: i32) -> CpuTime {
-    let directory = format!("/proc/{process}/task/{thread}");
-    let mut time = ticks(&format!("{directory}/stat"));
-    // We may not read the CPU clock of another process's thread. This is its value when the thread
-    // last left a CPU. That is exact for a thread that waits, as the thread that asks does.
-    let text = kernel_file::read_text(format!("{directory}/schedstat")).unwrap_or_default();
-    let exact = text.split_whitespace().next();
-    if let Some(exact) = exact.and_then(|exact| exact.parse().ok()) {
-        time.total_ns = exact;
-    }
-    time
-}
 
 impl Guest {
     /// CPU time used by the guest here, in nanoseconds: user and system.
@@ -251,16 +179,5 @@ mod tests {
         assert_eq!(clock(!4711 << 3 | 6), asked(Some(4711), Answer::Clock));
         assert_eq!(clock(!0 << 3 | 5), asked(Some(0), Answer::ClockOfUser));
         assert_eq!(clock(!0 << 3), asked(None, Answer::ClockOfTicks));
-    }
-
-    #[test]
-    fn time_goes_on_from_where_it_was_elsewhere() {
-        let time = |total_ns| CpuTime {
-            total_ns,
-            ..CpuTime::default()
-        };
-        let since = Since::begin(time(100), time(7));
-        assert_eq!(since.at(time(7)), time(100));
-        assert_eq!(since.at(time(10)), time(103));
     }
 }

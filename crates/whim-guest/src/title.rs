@@ -7,9 +7,8 @@
 //! of these pages instead was rejected: they are the first ones of the stack, and a local call whose buffer
 //! is there would fail.
 
-use crate::guest::{Guest, Outgoing};
 use std::time::{Duration, Instant};
-use whim_journey::message::{TITLE_MAX, ToHome};
+use whim_journey::message::TITLE_MAX;
 use whim_model::MemoryLayout;
 use whim_sys::process_vm;
 
@@ -48,12 +47,25 @@ impl Title {
     }
 
     /// Whether another call may be looked for.
-    fn may_look(&mut self) -> bool {
+    pub(crate) fn may_look(&mut self) -> bool {
         if self.span.elapsed() >= SPAN {
             (self.span, self.looks) = (Instant::now(), 0);
         }
         self.looks += 1;
         self.looks <= LOOKS_MAX
+    }
+
+    /// What home has to be told: where the program has changed its arguments and environment since it was looked at last,
+    /// and to what.
+    pub(crate) fn look(&mut self, process: i32) -> Option<(u64, Vec<u8>)> {
+        if self.length == 0 {
+            return None;
+        }
+        let mut now = vec![0; self.length];
+        // Memory that it has unmapped shows nothing at home either.
+        let read = process_vm::read(process, self.address, &mut now).unwrap_or(0);
+        now.truncate(read);
+        self.change(now)
     }
 
     /// Where the bytes that are there now differ from those that home was told of, and which these are.
@@ -73,31 +85,6 @@ impl Title {
             self.told = now;
         }
         change
-    }
-}
-
-impl Guest {
-    /// As [`tell_title`](Self::tell_title), before a call is forwarded, unless there are too many of them.
-    pub(crate) fn tell_title_before_call(&mut self) {
-        if self.title.may_look() {
-            self.tell_title();
-        }
-    }
-
-    /// Tells home how the program has changed its arguments and environment.
-    pub(crate) fn tell_title(&mut self) {
-        let title = &mut self.title;
-        if title.length == 0 {
-            return;
-        }
-        let mut now = vec![0; title.length];
-        // Memory that it has unmapped shows nothing at home either.
-        let read = process_vm::read(self.host_tid, title.address, &mut now).unwrap_or(0);
-        now.truncate(read);
-        if let Some((address, tail)) = title.change(now) {
-            let message = ToHome::Title { address };
-            self.outbox.push(Outgoing { message, tail });
-        }
     }
 }
 

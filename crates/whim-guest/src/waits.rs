@@ -6,11 +6,11 @@
 //! call, and when the time is over we end the call as the kernel would have ended it.
 
 use crate::clocks::Ahead;
-use crate::cut::{end_call, was_cut};
+use crate::cut::{Timed, end_call, was_cut};
 use crate::error::GuestError;
 use crate::guest::{Guest, Trace};
 use std::time::Duration;
-use whim_image::freeze_calls::{EINTR, RESTART_SYSCALL, relative_timeout, restarts, true_number};
+use whim_image::freeze_calls::{EINTR, relative_timeout, restarts, true_number};
 use whim_image::freeze_observe::{Observation, elapsed_ns, monotonic_ns, observe_and_stop};
 use whim_model::{Activity, ProcessImage, Registers};
 use whim_sys::process_vm;
@@ -22,17 +22,6 @@ pub(crate) struct Sleeper {
     host_tid: i32,
     number: u64,
     before: Observation,
-}
-
-/// A wait that a thread makes again, for what was left of it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Timed {
-    /// By this host's CLOCK_MONOTONIC, in nanoseconds.
-    deadline_ns: u64,
-    /// Number of the call, once it has been entered.
-    number: Option<u64>,
-    in_call: bool,
-    expired: bool,
 }
 
 impl Guest {
@@ -195,14 +184,6 @@ impl Guest {
             thread.deadline_ns = rest.map(|rest| monotonic_ns() + rest);
         }
         Ok(())
-    }
-}
-
-impl Timed {
-    /// Whether the thread is in its call, or about to enter it for the first time.
-    fn is_at(&self, registers: &Registers) -> bool {
-        self.number
-            .is_none_or(|number| [number, RESTART_SYSCALL].contains(&registers.orig_rax))
     }
 }
 

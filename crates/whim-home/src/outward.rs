@@ -12,6 +12,7 @@ use crate::journal::Journal;
 use crate::numbers::Ids;
 use crate::room::{self, Reserve, Room, RoomError};
 use crate::seize::{SeizeError, Seized};
+use crate::server::Continuation;
 use crate::subject::{Subject, SubjectError};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -93,16 +94,6 @@ impl OutwardError {
                 | Self::Taking(SeizeError::Watch(WatchError::Refused { .. }))
         )
     }
-}
-
-/// A call that was in flight at the freeze, with what the deputy needs to go on with it.
-#[derive(Debug)]
-pub struct Continuation {
-    pub call: InFlight,
-    pub regions: Vec<WireRegion>,
-    pub tail: Vec<u8>,
-    pub args: [u64; 6],
-    pub may_block: bool,
 }
 
 /// Everything that the conversion needs once the guest has started.

@@ -16,12 +16,12 @@ use crate::deputy::{Deputy, DeputyError};
 use crate::held::HeldSignal;
 use crate::masks;
 use crate::numbers::OwnTid;
-use crate::outward::Continuation;
 use crate::queues::{Arrived, Queues};
 use crate::window::{Placement, Window};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 use thiserror::Error;
+use whim_image::capture::InFlight;
 use whim_image::freeze_calls;
 use whim_journey::message::{CallRequest, MessageError, ToGuest, WireRegion, WireReturned};
 use whim_journey::turn::{Request, Turn, Verdict};
@@ -68,6 +68,16 @@ pub enum ServeError {
     },
     #[error("The page at {address:#x} is not absent as the accounting says ({placed:?})")]
     Accounting { address: u64, placed: Placed },
+}
+
+/// A call that was in flight at the freeze, with what the deputy needs to go on with it.
+#[derive(Debug)]
+pub struct Continuation {
+    pub call: InFlight,
+    pub regions: Vec<WireRegion>,
+    pub tail: Vec<u8>,
+    pub args: [u64; 6],
+    pub may_block: bool,
 }
 
 /// A call that the deputy executes.
