@@ -1,5 +1,6 @@
 //! The checks of the sources that neither compiler, clippy nor rustfmt makes.
 
+mod circles;
 mod commits;
 mod documents;
 mod glossary;
@@ -80,6 +81,10 @@ pub(crate) const CHECKS: &[Check] = &[
     Check {
         name: "order",
         run: order::of_crates,
+    },
+    Check {
+        name: "circles",
+        run: circles::are_small,
     },
     Check {
         name: "rooms",
