@@ -10,6 +10,7 @@ mod order;
 mod promises;
 mod rooms;
 mod rust;
+mod ways;
 
 use anyhow::Result;
 
@@ -89,6 +90,10 @@ pub(crate) const CHECKS: &[Check] = &[
     Check {
         name: "rooms",
         run: rooms::use_what_is_below,
+    },
+    Check {
+        name: "ways",
+        run: ways::are_there,
     },
     Check {
         name: "changelog",
