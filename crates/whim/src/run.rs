@@ -58,6 +58,8 @@ struct Registered {
     client: Client,
     /// The CPU features that the program has to do without.
     without: Vec<String>,
+    /// Why the program does not go now where it is to go.
+    said: Option<String>,
 }
 
 /// Registers this process and replaces it by the program: same pid, descriptors, terminal,
@@ -79,17 +81,23 @@ pub(crate) fn run(reach: &Reach<'_>, arguments: Run) -> ExitCode {
         Ok(registered) => registered,
         Err(error) => return complain(&error, FAILED),
     };
-    let Some(Registered { client, without }) = registered else {
+    let Some(registered) = registered else {
         return become_program(&arguments.command, &portable::environment(&[]));
     };
-    if client.daemon_uid() != Some(0) && Scope::here() == Scope::Descendants {
+    if let Some(text) = &registered.said {
+        eprintln!("whim run: {text}");
+    }
+    if registered.client.daemon_uid() != Some(0) && Scope::here() == Scope::Descendants {
         // If it is refused, the program stays, and the daemon says why.
         let _ = whim_sys::yama::let_own_user_trace_us();
     }
     if options.portable {
         eprintln!("whim run: {}", portable::NOT_COVERED);
     }
-    become_program(&arguments.command, &portable::environment(&without))
+    become_program(
+        &arguments.command,
+        &portable::environment(&registered.without),
+    )
 }
 
 /// Waits for a daemon, and registers this process; `None` if the program is to run here without one.
@@ -168,12 +176,16 @@ fn attempt(
     let options = options.clone();
     let mut without = Vec::new();
     *told = true;
-    client.ask(&Request::Register { options }, |answer| {
+    let said = client.ask(&Request::Register { options }, |answer| {
         if let Answer::Without { hwcaps } = answer {
             without = hwcaps;
         }
     })?;
-    Ok(Registered { client, without })
+    Ok(Registered {
+        client,
+        without,
+        said,
+    })
 }
 
 /// The option that does not hold for a program that runs here, on this node, and of which no daemon knows; `None`

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use whim_system_tests::process::eventually;
+use whim_system_tests::process::{self, eventually};
 use whim_system_tests::{Case, Cluster, Result, Running, ensure};
 
 use super::{SHORT, answers, echoes, knows, node};
@@ -18,12 +18,39 @@ pub(super) fn cases() -> Vec<Case> {
         Case::in_lab("orders::undrain_says_what_still_holds", 2, undrained),
         Case::in_lab("orders::evacuate_is_named", 2, evacuated),
         Case::in_lab("orders::stopped_while_away", 2, stopped),
+        Case::in_lab("orders::run_says_who_takes_no_guests", 2, begins_here),
     ]
 }
 
 fn signal(cluster: &Cluster, name: &str, pid: i32) -> Result<()> {
     let words = ["sh", "-c", "kill -\"$0\" \"$1\"", name, &pid.to_string()];
     cluster.run("n1", &words).map(drop)
+}
+
+/// A program that was to go to a node which takes no guests began at home, and nothing said so.
+fn begins_here(cluster: &Cluster) -> Result<()> {
+    let errors_of = |node: &str, words: &[&str]| -> Result<String> {
+        let words = [words, &["--", "true"]].concat();
+        let output = process::output(&mut cluster.whim_command(node, &words), SHORT)?;
+        ensure!(output.status.success(), "{output:?}");
+        Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    cluster.whim("n1", &["drain", "n2"])?;
+    let said = errors_of("n1", &["run", "--on", "n2"])?;
+    ensure!(
+        said.starts_with(
+            "whim run: Node n2 is being drained: it takes no guests. The program begins here"
+        ),
+        "{said}"
+    );
+    for words in [&["run"][..], &["run", "--on", "n1"]] {
+        let said = errors_of("n1", words)?;
+        ensure!(said.is_empty(), "{words:?}: {said}");
+    }
+    cluster.whim("n1", &["undrain", "n2"])?;
+    let said = errors_of("n1", &["run", "--on", "n2"])?;
+    ensure!(said.is_empty(), "{said}");
+    Ok(())
 }
 
 /// It waited for a guest that was stopped by job control, and never said for whom, nor why.

@@ -21,6 +21,7 @@ use crate::line::probes::{NotSeen, Patience};
 use crate::moves::attempt::MoveError;
 use crate::moves::candidate::{Candidate, Declaration};
 use crate::moves::candidates::Full;
+use crate::moves::destinations;
 use crate::moves::moving;
 use whim_control::protocol::{Answer, RunOptions};
 use whim_machine::process::Process;
@@ -101,18 +102,19 @@ pub(crate) async fn register(
 ) {
     let registered = match peer(caller, answers, lines).await {
         Ok((process, was)) => {
-            take_up(daemon, caller, (&process, &was), &options, answers).map(|()| process)
+            let taken = take_up(daemon, caller, (&process, &was), &options, answers);
+            taken.map(|refused| (process, refused))
         }
         Err(error) => Err(error),
     };
-    let process = match registered {
-        Ok(process) => Arc::new(process),
+    let (process, text) = match registered {
+        Ok((process, refused)) => (Arc::new(process), refused),
         Err(error) => {
             let _ = answers.send(error.answer());
             return;
         }
     };
-    let _ = answers.send(Answer::Done { text: None });
+    let _ = answers.send(Answer::Done { text });
     // Whatever comes is not for us: we wait for the end alone, and keep nothing.
     let _ = tokio::io::copy(lines, &mut tokio::io::sink()).await;
     let daemon = Arc::clone(daemon);
@@ -193,13 +195,14 @@ async fn handed_over(caller: &Caller, socket: &UnixStream) -> Result<Pidfd, Regi
     Ok(Pidfd::from_descriptor(descriptor))
 }
 
+/// Makes it a candidate. Returns why it cannot go now where it is to go first, if that is so: it begins here all the same.
 fn take_up(
     daemon: &Daemon,
     caller: &Caller,
     (process, was): (&Process, &Credentials),
     options: &RunOptions,
     answers: &UnboundedSender<Answer>,
-) -> Result<(), RegisterError> {
+) -> Result<Option<String>, RegisterError> {
     check_options(daemon, options).map_err(RegisterError::Options)?;
     let stat = process.stat()?;
     let declaration = Declaration::by(caller, was);
@@ -213,6 +216,10 @@ fn take_up(
         candidate.features = Some(features);
         let _ = answers.send(Answer::Without { hwcaps });
     }
+    let refused = options
+        .on
+        .as_ref()
+        .and_then(|node| cannot_go(daemon, &candidate, node));
     let mut candidates = daemon.moves().candidates();
     if is_known(candidates.get(stat.pid), &stat) {
         // The caller may change what was declared of this process before only if the caller may move it.
@@ -224,7 +231,18 @@ fn take_up(
         true => daemon.moves().census().save_soon(),
         false => daemon.moves().census().save(&candidates),
     }
-    Ok(())
+    Ok(refused)
+}
+
+fn cannot_go(daemon: &Daemon, candidate: &Candidate, node: &str) -> Option<String> {
+    if node == daemon.cluster().node() {
+        return None;
+    }
+    let refused = destinations::takes(daemon.moves(), candidate, node).err()?;
+    Some(format!(
+        "{refused}. The program begins here, and goes there if that changes within {} s",
+        FIRST_MOVE.as_secs()
+    ))
 }
 
 fn is_known(known: Option<&Candidate>, stat: &Stat) -> bool {

@@ -7,6 +7,7 @@ use crate::members::membership::{ANSWER_TIMEOUT, Membership};
 use crate::members::peers::{NodeReply, NodeRequest};
 use crate::moves::Moves;
 use crate::moves::attempt::{MoveError, Target};
+use crate::moves::candidate::Candidate;
 use crate::moves::journeys::Journey;
 use whim_control::protocol::NodeState;
 use whim_control::similar;
@@ -58,8 +59,16 @@ pub(crate) fn check(moves: &Moves, target: &Target, node: &str) -> Result<(), Mo
             node: node.to_string(),
         });
     }
+    takes(moves, &target.candidate, node)
+}
+
+/// Whether a node takes such a program now.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn takes(moves: &Moves, candidate: &Candidate, node: &str) -> Result<(), MoveError> {
     let labels = labels_of(moves.ground().membership(), node);
-    if let Some(reason) = target.candidate.forbids(node, &labels) {
+    if let Some(reason) = candidate.forbids(node, &labels) {
         return Err(MoveError::Forbidden(reason));
     }
     let (state, shut, different) = {
@@ -67,7 +76,7 @@ pub(crate) fn check(moves: &Moves, target: &Target, node: &str) -> Result<(), Mo
         let report = peers.get(node).map(|health| &health.report);
         let class = report.map(|report| report.class.clone());
         let shut = report.and_then(Shut::of);
-        let needed = target.candidate.features.as_ref();
+        let needed = candidate.features.as_ref();
         let sensors = moves.host().sensors();
         let different = class.and_then(|class| sensors.class().difference(&class, needed));
         (peers.state(node), shut, different)
