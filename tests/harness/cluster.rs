@@ -388,8 +388,12 @@ impl Cluster {
     /// # Errors
     /// When it is not.
     pub fn refused_fed(&self, node: &str, words: &[&str], input: &str) -> Result<String> {
-        let output = process::output_fed(&mut self.whim_command(node, words), input, SHORT)?;
+        let mut command = self.whim_command(node, words);
+        // Whoever wants to see the stack of programs of her own has not asked for that of ours.
+        command.env("RUST_BACKTRACE", "1");
+        let output = process::output_fed(&mut command, input, SHORT)?;
         let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        ensure!(!text.contains("backtrace"), "A stack is shown: {text}");
         ensure!(
             output.status.code() == Some(1),
             "`whim {}` was to be refused with exit status 1, but: {}: {text}",

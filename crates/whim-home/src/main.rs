@@ -3,12 +3,30 @@
 
 use anyhow::Result;
 use std::io::Write;
+use std::process::ExitCode;
 use whim_journey::job::{self, HomeJob};
 
 /// Longest job, in bytes.
 const JOB_MAX: u64 = 1 << 20;
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    let outcome = begin()
+        .and_then(|()| take_job())
+        .and_then(whim_home::supervisor::run);
+    whim_sys::crash::tell_passed();
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // The daemon may have ended before us: nobody listens then.
+            let _ = writeln!(std::io::stdout(), "failed: {error:#}");
+            // As the result of main it would come with a stack, where RUST_BACKTRACE asks for that of other programs.
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn begin() -> Result<()> {
     // Before anything else: other programs of this user must not read or dump what this process holds beyond
     // its user's rights, neither while it holds them nor when it has given them up.
     whim_sys::credentials::set_dumpable(false)?;
@@ -26,13 +44,7 @@ fn main() -> Result<()> {
         .with_ansi(false)
         .init();
     whim_sys::heap::share();
-    let outcome = take_job().and_then(whim_home::supervisor::run);
-    whim_sys::crash::tell_passed();
-    if let Err(error) = &outcome {
-        // The daemon may have ended before us: nobody listens then.
-        let _ = writeln!(std::io::stdout(), "failed: {error:#}");
-    }
-    outcome
+    Ok(())
 }
 
 fn take_job() -> Result<HomeJob> {

@@ -3,11 +3,16 @@
 
 use std::process::{Command, Output};
 
+/// Whoever wants to see the stack of programs of her own has not asked for that of ours.
 fn whimd(words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_whimd"))
+    let output = Command::new(env!("CARGO_BIN_EXE_whimd"))
         .args(words)
+        .env("RUST_BACKTRACE", "1")
         .output()
-        .expect("whimd runs")
+        .expect("whimd runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!said.to_lowercase().contains("backtrace"), "{said}");
+    output
 }
 
 #[test]
