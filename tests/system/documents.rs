@@ -11,7 +11,7 @@ use whim_system_tests::container::{Container, USER, Yard};
 use whim_system_tests::process::{eventually, succeed};
 use whim_system_tests::{Case, Context, Result, Talk, bail, ensure};
 
-use crate::documents_reader::{MACHINES, Step, What, Who, knows_where, steps};
+use crate::documents_reader::{MACHINES, Step, What, Who, knows_where, prompt, steps};
 use crate::packages::pack;
 
 const README: &str = "README.md";
@@ -38,6 +38,7 @@ pub(crate) fn cases() -> Vec<Case> {
             }
             Ok(())
         }),
+        Case::new("documents::the_readme_says_how_long", |_| says_how_long()),
         Case::new("documents::full::readme", |_| typed(&[], README, moved)),
         Case::new("documents::full::first_hour", |_| {
             typed(&[], FIRST_HOUR, |machines| {
@@ -61,6 +62,26 @@ pub(crate) fn cases() -> Vec<Case> {
 fn read(document: &str) -> Result<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     Ok(fs::read_to_string(root.join(document))?)
+}
+
+/// Whoever tries it out wants to know how long each step takes. What goes on in the background is back at once.
+fn says_how_long() -> Result<()> {
+    let readme = read(README)?;
+    // The blocks stand between the fences.
+    let blocks = readme.split("\n```").skip(1).step_by(2);
+    let commands = blocks
+        .flat_map(str::lines)
+        .filter(|line| line.starts_with("make ") || prompt(line).is_some());
+    let mut count = 0;
+    for line in commands.filter(|line| !line.ends_with('&')) {
+        let (_, remark) = line.rsplit_once("# ").unwrap_or_default();
+        let times = ["second", "minute", "hour", "at once"];
+        let says = times.iter().any(|time| remark.contains(time));
+        ensure!(says, "{line:?} does not say how long it takes");
+        count += 1;
+    }
+    ensure!(count >= 19, "The README has {count} steps");
+    Ok(())
 }
 
 /// Types a document, after these sections of the first hour, which it takes for granted.

@@ -91,7 +91,7 @@ fn typed(kind: &str, block: &[&str]) -> Result<Vec<What>> {
 }
 
 /// The machine's name, who types there, and what.
-fn prompt(line: &str) -> Option<(&str, Who, &str)> {
+pub(crate) fn prompt(line: &str) -> Option<(&str, Who, &str)> {
     let (prompt, text) = line.split_once(' ')?;
     let (name, who) = match (prompt.strip_suffix('$'), prompt.strip_suffix('#')) {
         (Some(name), _) => (name, Who::User),
