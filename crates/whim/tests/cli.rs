@@ -83,6 +83,25 @@ fn help_man_pages_and_completions_agree() {
     }
 }
 
+/// `--share` and `--daemon` were found by nobody.
+#[test]
+fn the_guide_names_each_option_of_a_lab() {
+    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/user-guide.md");
+    let guide = std::fs::read_to_string(guide).expect("the guide");
+    let (_, section) = guide.split_once("\n## The lab\n").expect("a section");
+    let (section, _) = section.split_once("\n## ").expect("an end");
+    for verb in verbs(&["lab"]) {
+        let mut help = Command::new(whim());
+        let help = help.args(["lab", &verb, "--help"]).output().expect("runs");
+        let help = good(&help);
+        let words = help.split(|c: char| c.is_whitespace() || c == ',');
+        for option in words.filter(|word| word.starts_with("--") && word.len() > 2) {
+            let named = section.contains(option) || ["--help", "--json"].contains(&option);
+            assert!(named, "{option} of 'whim lab {verb}' is not in the guide");
+        }
+    }
+}
+
 #[test]
 fn wrong_use_is_told_apart_from_failure() {
     let ask = |words: &[&str]| {
