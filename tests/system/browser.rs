@@ -19,6 +19,11 @@ const PORT: u16 = 9515;
 const SIZE: (u32, u32) = (1280, 900);
 const WIDE: (u32, u32) = (1440, 900);
 const PHONE: (u32, u32) = (500, 1100);
+/// Holds what takes half a minute over a slow link.
+const HOLDS: &str = "import os, sys
+kept = os.urandom(12 << 20)
+print('ready', os.getpid(), flush=True)
+sys.stdin.readline()";
 /// n2 has so little of a CPU that two programs overload it. The browser runs on n1.
 const SMALL_SECOND: [&str; 2] = ["--cpu", "2,0.3,1"];
 
@@ -33,6 +38,10 @@ pub(crate) fn cases() -> Vec<Case> {
             let cluster = Cluster::up_with(3, &SMALL_SECOND)?;
             cluster.explaining(|| for_all_eyes(&cluster))
         }),
+        Case::new("browser::full::for_all_eyes_in_all_states", |_| {
+            let cluster = Cluster::up_with(4, &SMALL_SECOND)?;
+            cluster.explaining(|| all_states(&cluster))
+        }),
         Case::new("browser::full::states", |_| {
             let cluster = Cluster::up_with(3, &SMALL_SECOND)?;
             cluster.explaining(|| states(&cluster))
@@ -46,7 +55,10 @@ fn with_browser(cluster: &Cluster, body: impl FnOnce(&WebDriver<'_>) -> Result<(
     let browser = WebDriver::start(&place, &room, PORT, SIZE)?;
     let told: Value = serde_json::from_str(&cluster.whim("n1", &["web", "--json"])?)?;
     browser.go(told["url"].as_str().context("A link has an address")?)?;
-    browser.until("document.querySelectorAll('.node').length === 3")?;
+    browser.until(&format!(
+        "document.querySelectorAll('.node').length === {}",
+        cluster.nodes()
+    ))?;
     body(&browser)
 }
 
@@ -311,17 +323,53 @@ fn for_all_eyes(cluster: &Cluster) -> Result<()> {
     end(talk)
 }
 
-/// A refusal beside everything else, in a wide window and in one as narrow as a phone's.
+/// A refusal beside everything else.
 fn refusal_in_all_sizes(browser: &WebDriver<'_>, stays: i32) -> Result<()> {
     browser.drag(&chip(stays), ".node[data-node=n3]")?;
     browser.until("document.querySelector('#refusal.open')")?;
+    in_all_sizes(browser, "page-refused", "true")
+}
+
+/// Programs that are away, that stay and that move, beside nodes that are overloaded, drained and down.
+fn all_states(cluster: &Cluster) -> Result<()> {
+    let axe = axe()?;
+    let _hogs = overloaded(cluster)?;
+    let (away, pid) = program(cluster)?;
+    cluster.move_to(pid, "n2")?;
+    let (kept, stays) = Talk::run(cluster, &["--pin"], &["python3", "-c", WAITS])?;
+    let (large, moves) = Talk::run(cluster, &[], &["python3", "-c", HOLDS])?;
+    cluster.whim("n1", &["drain", "n3"])?;
+    cluster.lab(&["kill", "n4"])?;
+    with_browser(cluster, |browser| {
+        for (node, word) in [("n2", "overloaded"), ("n3", "drained"), ("n4", "down")] {
+            browser.until(&card_says(node, word))?;
+        }
+        browser.until(&row_says(pid, "State", "away"))?;
+        browser.until(&row_says(stays, "State", "stays"))?;
+        browser.run(&axe, &json!([]))?;
+        cluster.lab(&["link", "n1", "n2", "--rate", "5mbit"])?;
+        let number = moves.to_string();
+        let mut command = cluster.whim_command("n1", &["migrate", &number, "n2"]);
+        let mut moving = Running::spawn(&mut command)?;
+        in_all_sizes(browser, "page-states", &row_says(moves, "State", "moving"))?;
+        let ended = moving.wait_up_to(Duration::ZERO)?;
+        ensure!(ended.is_none(), "It had moved before the last picture");
+        ensure!(moving.wait(PATIENCE)?.success(), "It has not moved");
+        Ok(())
+    })?;
+    [away, kept, large].into_iter().try_for_each(end)
+}
+
+/// Pictures in both themes, in a wide window and in one as narrow as a phone's, each once this is seen.
+fn in_all_sizes(browser: &WebDriver<'_>, name: &str, seen: &str) -> Result<()> {
     for (shape, size) in [("wide", WIDE), ("phone", PHONE)] {
         browser.resize(size)?;
         browser.until(&format!("window.innerWidth === {}", size.0))?;
         browser.run("window.scrollTo(0, 0)", &json!([]))?;
         for theme in ["light", "dark"] {
             browser.run("showTheme(arguments[0])", &json!([theme]))?;
-            look(browser, &format!("page-refused-{shape}-{theme}"))?;
+            browser.until(seen)?;
+            look(browser, &format!("{name}-{shape}-{theme}"))?;
         }
     }
     Ok(())

@@ -40,9 +40,9 @@ const STYLE: &str = "<style>\n\
     .yes{fill:#22382a;stroke:#7fd492}}\n\
     </style>\n";
 
-/// The test that makes screenshots, below `target/system-tests/pictures`, and those that the documents show.
+/// What the tests that make screenshots, below `target/system-tests/pictures`, begin with, and those that the documents show.
 pub(crate) const SCREENSHOTS_OF: &str = "browser::full::for_all_eyes";
-const SCREENSHOTS: [&str; 7] = [
+const SCREENSHOTS: [&str; 11] = [
     "page-light.png",
     "page-dark.png",
     "page-process-light.png",
@@ -50,6 +50,10 @@ const SCREENSHOTS: [&str; 7] = [
     "page-refused-wide-dark.png",
     "page-refused-phone-light.png",
     "page-refused-phone-dark.png",
+    "page-states-wide-light.png",
+    "page-states-wide-dark.png",
+    "page-states-phone-light.png",
+    "page-states-phone-dark.png",
 ];
 
 /// Takes the screenshots of the last run of their test into the documents.
@@ -312,6 +316,16 @@ fn questions() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_screenshot_is_stored() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for name in SCREENSHOTS {
+            let stored = fs::read(root.join(DIRECTORY).join(name)).unwrap_or_default();
+            let is_picture = stored.starts_with(b"\x89PNG\r\n");
+            assert!(is_picture, "{name}: run `cargo xtask screenshots`");
+        }
+    }
 
     #[test]
     fn what_needs_no_simulator_is_as_it_is_stored() {
