@@ -18,6 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("alone::a_program_runs_here_without_a_daemon", 1, runs_here),
         Case::in_lab("alone::what_would_not_hold_waits_for_a_daemon", 2, waits),
         Case::in_lab("alone::what_began_meanwhile_stays", 2, began_meanwhile),
+        Case::in_lab("alone::a_daemon_that_says_nothing_is_none", 1, says_nothing),
         Case::in_lab(
             "alone::a_daemon_without_room_is_asked_again",
             1,
@@ -62,6 +63,12 @@ fn runs_here(cluster: &Cluster) -> Result<()> {
         ensure!(said.contains(NOBODY), "{options:?}: {said}");
         ensure!(said.lines().count() == 1, "{options:?}: {said}");
     }
+    // As most people start it: who has said nothing about waiting waits for a restart.
+    let words = ["run", "--", "echo", "it ran"];
+    let output = process::output(&mut cluster.whim_command("n1", &words), SHORT)?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.stdout == b"it ran\n", "{output:?}");
+    ensure!(said.contains("answered for 5 s"), "{said}");
     let output = run(cluster, &["--strict"])?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(125), "{output:?}");
@@ -74,6 +81,38 @@ fn runs_here(cluster: &Cluster) -> Result<()> {
     let pid = talk.ready()?;
     ensure!(cluster.row(pid)?.is_some(), "It is not known");
     ensure!(talk.errors().is_empty(), "{}", talk.errors());
+    Ok(())
+}
+
+/// One that is there, and has taken the connection, or may take it yet.
+fn says_nothing(cluster: &Cluster) -> Result<()> {
+    let pid = cluster.daemon_pid("n1")?;
+    cluster.run("n1", &["kill", "-STOP", &pid])?;
+    let silent = "The daemon is there and has not answered for 1 s";
+    let program = ["--", PYTHON, "-c", WAITS];
+    let start = |options: &[&str]| {
+        let all = [&["--wait", "1", "run"], options, &program].concat();
+        Talk::start(cluster, &mut cluster.whim_command("n1", &all))
+    };
+    let mut alone = start(&[])?;
+    alone.ready()?;
+    let said = alone.errors();
+    ensure!(said.contains(silent) && said.lines().count() == 1, "{said}");
+    // It may have noted that this one does without some features of the CPU.
+    let mut portable = start(&["--portable"])?;
+    eventually(SHORT, "it says that it waits", || {
+        let said = portable.errors();
+        let waits = said.contains(silent) && said.contains("--portable would not hold");
+        Ok(waits.then_some(()))
+    })?;
+    ensure!(portable.said.is_empty(), "It has begun");
+    cluster.run("n1", &["kill", "-CONT", &pid])?;
+    let pid = portable.ready()?;
+    ensure!(cluster.row(pid)?.is_some(), "It is not known");
+    for talk in [&mut alone, &mut portable] {
+        talk.go()?;
+        talk.succeed()?;
+    }
     Ok(())
 }
 
