@@ -13,6 +13,8 @@ use whim_system_tests::{Case, Cluster, Context, Result, Talk, anyhow, ensure, gu
 /// The user that owns nothing.
 const NOBODY: &str = "nobody";
 const STOPS_WITHIN: Duration = Duration::from_secs(30);
+/// The capability with which filters are read, as the kernel counts.
+const SYS_ADMIN: u32 = 21;
 
 /// Filters that stay, and what is said of them.
 const STAYING: &[(&str, &str)] = &[
@@ -56,6 +58,9 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("filters::answer_alike_everywhere", 3, alike),
         Case::in_lab("filters::that_stay_say_why", 2, staying),
         Case::in_lab("filters::end_a_program_that_is_away", 2, ending),
+        Case::new("filters::rights_are_for_them_and_end", |_| {
+            Plans::with_lab(2, rights)
+        }),
         Case::in_lab("filters::full::many_moves", 3, many),
         Case::new("filters::full::of_another_program_by_then", |_| {
             Plans::with_lab(2, becoming)
@@ -141,6 +146,42 @@ fn ending(cluster: &Cluster) -> Result<()> {
         let found = ended(cluster, how, true)?;
         ensure!(!expected.success(), "{how}: the filter does nothing");
         ensure!(found == expected, "{how}: {found}, unmoved {expected}");
+    }
+    Ok(())
+}
+
+/// What a process may do beyond its user's rights, as the kernel lists it: one set for each thread.
+fn capabilities(cluster: &Cluster, pid: &str, set: &str) -> Result<Vec<u64>> {
+    let script = format!("cat /proc/{pid}/task/*/status | sed -n 's/^{set}:\t//p'");
+    let text = cluster.run("n1", &["sh", "-c", &script])?;
+    let sets = text.lines().map(|line| u64::from_str_radix(line, 16));
+    Ok(sets.collect::<Result<_, _>>()?)
+}
+
+/// The supervisor of a program with filters alone may read them, and no supervisor may anything once it hears a host.
+fn rights(cluster: &Cluster, plans: &Plans) -> Result<()> {
+    for (filter, expected) in [("confined", true), ("none", false)] {
+        let mut talk = start(cluster, filter, true)?;
+        let pid = talk.ready()?;
+        plans.stop("home", "subject-checked")?;
+        let supervisor = std::thread::scope(|scope| {
+            let moving = scope.spawn(|| cluster.move_to(pid, "n2"));
+            let supervisor = eventually(STOPS_WITHIN, "home's supervisor stops", || {
+                stopped(cluster, "whim-home")
+            })?;
+            let sets = capabilities(cluster, &supervisor, "CapEff")?;
+            let reads = |set: &u64| set & (1 << SYS_ADMIN) != 0;
+            ensure!(sets.iter().any(reads) == expected, "{filter}: {sets:x?}");
+            cluster.run("n1", &["kill", "-CONT", &supervisor])?;
+            moving.join().map_err(|_| anyhow!("a panic"))??;
+            Ok(supervisor)
+        })?;
+        for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+            let sets = capabilities(cluster, &supervisor, set)?;
+            let none = !sets.is_empty() && sets.iter().all(|set| *set == 0);
+            ensure!(none, "{filter}, {set}: {sets:x?}");
+        }
+        answers(&mut talk)?;
     }
     Ok(())
 }

@@ -33,6 +33,7 @@ pub(crate) fn cases() -> Result<Vec<Case>> {
         }),
         of_users("memory_of_another_user", memory_of_another_user),
         of_users("undumpable_while_away", crate::rights::undumpable_of_users),
+        of_users("filters_keep_at_home", filters_keep_at_home),
         of_users("other_users", other_users),
         of_users("roots_daemon_beside", roots_daemon_beside),
         of_users("doctor", doctor),
@@ -204,6 +205,30 @@ impl<'a> Newcomer<'a> {
         let whimd = self.cluster.whimd_path().display().to_string();
         complaint(self.cluster, &self.words(&[&whimd]))
     }
+}
+
+/// Without root nobody can read what filters there are.
+fn filters_keep_at_home(cluster: &Cluster) -> Result<()> {
+    let program = guest::c("filters")?.display().to_string();
+    let mut talk = Talk::start(
+        cluster,
+        &mut cluster.run_command("n1", &[&program, "confined"]),
+    )?;
+    let number = talk.ready()?.to_string();
+    let mut answers = || -> Result<String> {
+        talk.say("tell")?;
+        talk.line()
+    };
+    let before = answers()?;
+    let sentence =
+        "It has installed a seccomp filter of its own, which root's daemon alone can read";
+    let refusal = cluster.refused("n1", &["migrate", &number, "n2"])?;
+    ensure!(refusal.contains(sentence), "{refusal}");
+    let why = cluster.whim("n1", &["why", &number])?;
+    ensure!(why.contains(sentence), "{why}");
+    let after = answers()?;
+    ensure!(after == before, "{after}, before {before}");
+    Ok(())
 }
 
 /// What other users of the machine can do to a user's cluster.
