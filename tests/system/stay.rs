@@ -7,9 +7,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use serde_json::Value;
 use whim_system_tests::cluster::Moved;
 use whim_system_tests::process::succeed;
-use whim_system_tests::{Case, Cluster, Result, Talk, ensure, guest};
+use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, guest};
 
 /// The case of the guest `stay`, and words of which the sentence has to hold one.
 const REASONS: &[(&str, &[&str])] = &[
@@ -76,6 +77,9 @@ const SHARES: &[&str] = &["shares its memory with process"];
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("stay::reasons_come_and_go", |_| in_lab(reasons)),
+        Case::new("stay::one_sentence_for_one_reason", |_| {
+            in_lab(one_sentence)
+        }),
         Case::new("stay::no_reason", |_| {
             in_lab(|cluster| stays(cluster, "none", None))
         }),
@@ -178,6 +182,41 @@ fn refused(cluster: &Cluster, pid: i32, title: &str, words: &[&str]) -> Result<(
     let row = row.filter(|row| row.place == "n1" && row.state == "home" && row.moves == 0);
     ensure!(row.is_some(), "{title}: it is not at home any more");
     untouched(cluster, pid)
+}
+
+/// Shares three files with whoever opens them.
+const SHARES_FILES: &str = "import mmap, os, sys
+kept = []
+for name in 'one', 'two', 'three':
+    file = os.open('/dev/shm/' + name, os.O_RDWR | os.O_CREAT)
+    os.ftruncate(file, 4096)
+    kept.append(mmap.mmap(file, 4096))
+print('ready', os.getpid(), flush=True)
+sys.stdin.readline()";
+
+/// What gives the same reason several times is told once, with its first name, wherever it is told.
+fn one_sentence(cluster: &Cluster) -> Result<()> {
+    let (mut talk, pid) = Talk::run(cluster, &[], &["python3", "-c", SHARES_FILES])?;
+    let number = pid.to_string();
+    let refusal = cluster.refused("n1", &["migrate", &number, "n2"])?;
+    let why = cluster.whim("n1", &["why", &number])?;
+    let row = cluster.row(pid)?.and_then(|row| row.stay);
+    let log = cluster.log()?;
+    let mut refused = log.iter().filter(|row| row["what"] == "refused");
+    let logged = refused.find(|row| row["pid"] == pid).map(Value::to_string);
+    for said in [Some(refusal), Some(why), row, logged] {
+        let said = said.context("It is told nowhere")?;
+        println!("{said}");
+        let (_, rest) = said
+            .split_once("It shares memory with others (/dev/shm/")
+            .with_context(|| said.clone())?;
+        let (_, rest) = rest
+            .split_once(" and 2 more)")
+            .with_context(|| said.clone())?;
+        ensure!(!rest.contains("/dev/shm/"), "It is told again: {said}");
+    }
+    talk.go()?;
+    talk.succeed()
 }
 
 /// No tracer of ours, and no filter, is left on a process that was refused.
