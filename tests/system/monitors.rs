@@ -8,7 +8,7 @@ use whim_attempts::{Attempt, Party};
 use whim_system_tests::process;
 use whim_system_tests::talk::WAITS;
 use whim_system_tests::terminal::Terminal;
-use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure};
+use whim_system_tests::{Case, Cluster, Context, Result, Running, Talk, ensure};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// What must be seen by nobody but its user and administrators of its home.
@@ -18,6 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::in_lab("monitors::of_the_whole_cluster", 3, whole_cluster),
         Case::in_lab("monitors::arguments_of_others", 2, arguments_of_others),
+        Case::in_lab("monitors::guests_of_others", 2, guests_of_others),
         Case::in_lab("monitors::keys_of_top", 2, keys_of_top),
         Case::in_lab(
             "monitors::list_fits_the_terminal",
@@ -178,11 +179,52 @@ fn list_fits_the_terminal(cluster: &Cluster) -> Result<()> {
     talk.succeed()
 }
 
+/// A host's own people see whose a guest is, from where, what it is, and what it costs them.
+fn guests_of_others(cluster: &Cluster) -> Result<()> {
+    let whim = cluster.whim_path().display().to_string();
+    let words = [&whim, "run", "--", "awk", "BEGIN { while (1) i++ }"];
+    let _program = Running::spawn(&mut cluster.command_as("nobody", "n1", &words))?;
+    let pid = cluster.find("awk BEGIN")?;
+    cluster.move_to(pid, "n2")?;
+    process::eventually(PATIENCE, "its host shows that it computes", || {
+        let text = cluster.whim("n2", &["ps", "--json"])?;
+        let mut rows = text.lines().map(serde_json::from_str::<Value>);
+        let row = rows.next().context("n2 shows nothing")??;
+        let command = row["command"].as_str().unwrap_or_default();
+        let uid = nobody()?;
+        ensure!(
+            row["home"] == "n1"
+                && row["pid"] == pid
+                && row["user"] == format!("uid {uid} of n1")
+                && command.ends_with(&format!("awk [guest of uid {uid} of n1]")),
+            "{row}"
+        );
+        let (cpu, memory) = (&row["cpu_percent"], &row["memory_bytes"]);
+        let costs = cpu.as_f64() > Some(10.0) && memory.as_u64() > Some(100_000);
+        Ok(costs.then_some(()))
+    })?;
+    let shown = cluster.whim("n2", &["ps"])?;
+    ensure!(shown.contains("of n1]"), "{shown}");
+    Ok(())
+}
+
+fn nobody() -> Result<u32> {
+    let user = nix::unistd::User::from_name("nobody")?;
+    Ok(user.context("There is no user nobody")?.uid.as_raw())
+}
+
 /// A person moves a program, asks why it is there, and ends it, in a real terminal.
 fn keys_of_top(cluster: &Cluster) -> Result<()> {
     let (mut talk, pid) = Talk::run(cluster, &[], &["python3", "-c", WAITS, SECRET])?;
     let mut terminal = Terminal::start(&cluster.whim_command("n1", &["top"]))?;
     terminal.wait_for("python3")?;
+    // What is refused is told with its reason.
+    cluster.whim("n2", &["block"])?;
+    terminal.ask("m", "best")?;
+    terminal.ask("\x1b[F\r", "blocked")?;
+    ensure!(cluster.place(pid)? == "n1", "It has gone");
+    cluster.whim("n2", &["unblock"])?;
+    crate::orders::knows(cluster, "n2", "blocked", &false.into())?;
     // Only letters that change on the screen are sent: of "home" and "away", all four.
     terminal.ask("m", "best")?;
     // To the last line of the menu, which is n2.
