@@ -63,6 +63,7 @@ fn say_what_there_is(cluster: &Cluster) -> Result<()> {
             && row["since_ms"].is_number(),
         "{row}"
     );
+    completed(cluster, &name)?;
     let pid = cluster.daemon_pid("n2")?;
     cluster.run("n2", &["kill", "-KILL", &pid])?;
     let start = format!("whim lab start --name {name}");
@@ -91,6 +92,30 @@ fn say_what_there_is(cluster: &Cluster) -> Result<()> {
     ensure!(refused.contains(&format!("{start} n2")), "{refused}");
     let row = listed(cluster, &name)?;
     ensure!(row["nodes_on"] == 1, "{row}");
+    Ok(())
+}
+
+/// The words that a shell gets for a lab, and for its nodes.
+fn completed(cluster: &Cluster, name: &str) -> Result<()> {
+    for (line, expected) in [
+        (["whim", "lab", "down", "--name", ""].as_slice(), vec![name]),
+        (
+            &["whim", "lab", "kill", "--name", name, ""],
+            vec!["n1", "n2"],
+        ),
+    ] {
+        // A busy machine may be slower than whoever presses the key is patient.
+        eventually(PATIENCE, &format!("words for {line:?}"), || {
+            let mut ask = Command::new(cluster.whim_path());
+            ask.args(["complete-words", "--"]).args(line);
+            let said = process::succeed(&mut ask, PATIENCE)?;
+            let words: Vec<&str> = said.lines().filter_map(|l| l.split('\t').next()).collect();
+            Ok(expected
+                .iter()
+                .all(|word| words.contains(word))
+                .then_some(()))
+        })?;
+    }
     Ok(())
 }
 
@@ -123,11 +148,15 @@ fn slips_are_told(cluster: &Cluster) -> Result<()> {
     cluster.whim("n1", &["drain", "n2"])?;
     let nodes = cluster.whim("n1", &["nodes"])?;
     ensure!(nodes.contains("draining"), "{nodes}");
-    let mut terminal = Terminal::start(&cluster.whim_command("n1", &["remove", "n2"]))?;
-    terminal.wait_for("[y/N]")?;
-    terminal.ask("n\r", "Nothing was done")?;
-    let nodes = cluster.whim("n1", &["nodes"])?;
-    ensure!(nodes.contains("n2"), "{nodes}");
+    for (node, words) in [("n1", &["remove", "n2"][..]), ("n2", &["leave"])] {
+        let mut terminal = Terminal::start(&cluster.whim_command(node, words))?;
+        terminal.wait_for("[y/N]")?;
+        terminal.ask("n\r", "Nothing was done")?;
+        for node in ["n1", "n2"] {
+            let nodes = cluster.whim(node, &["nodes", "--json"])?;
+            ensure!(nodes.lines().count() == 2, "{words:?}: {nodes}");
+        }
+    }
     Ok(())
 }
 
