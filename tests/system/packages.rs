@@ -39,6 +39,9 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("packages::install_stays_below_its_prefix", |_| {
             install_stays_below_its_prefix()
         }),
+        Case::new("packages::install_says_what_to_do_next", |_| {
+            install_says_what_to_do_next()
+        }),
         Case::new("packages::guests_inherit_no_filter", |_| {
             guests_inherit_no_filter()
         }),
@@ -148,6 +151,37 @@ fn installed(built: &Path, generated: &Path, room: &Path) -> Result<()> {
         );
         ensure!(is < was, "{is} bytes of {was} are installed");
         succeed(Command::new(&program).arg("--version"), SHORT)?;
+    }
+    Ok(())
+}
+
+/// What comes next, where programs are not on the path or the service manager does not look for the unit.
+fn install_says_what_to_do_next() -> Result<()> {
+    let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let makefile = fs::read_to_string(checkout.join("Makefile"))?;
+    let (_, install) = makefile
+        .split_once("\ninstall: ")
+        .context("There is nothing to install")?;
+    let (install, _) = install.split_once("\n\n").context("It has an end")?;
+    ensure!(
+        install.contains("@dist/say-next \"$(PREFIX)\" \"$(SYSTEM)\""),
+        "'make install' says nothing at its end: {install}"
+    );
+    let next = |prefix: &str, system: &str| {
+        let mut command = Command::new(checkout.join("dist/say-next"));
+        command.args([prefix, system]);
+        succeed(command.env("PATH", "/usr/local/bin:/usr/bin:/bin"), SHORT)
+    };
+    let here = next("/usr/local", "yes")?;
+    let (path, unit) = ("PATH=/opt/whim/bin:$PATH", "systemctl link /opt/whim/lib");
+    for always in ["whim lab up", "enable --now whimd", "whim doctor"] {
+        ensure!(here.contains(always), "{always:?} is not in {here}");
+    }
+    ensure!(!here.contains("PATH=") && !here.contains("link"), "{here}");
+    ensure!(!here.contains("SYSTEM=yes"), "{here}");
+    let elsewhere = next("/opt/whim", "no")?;
+    for more in [path, unit, "Nothing else was changed. With SYSTEM=yes"] {
+        ensure!(elsewhere.contains(more), "{more:?} is not in {elsewhere}");
     }
     Ok(())
 }
