@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use whim_system_tests::cluster::{Moved, Row};
 use whim_system_tests::mover::without_numbers;
 use whim_system_tests::process::Running;
-use whim_system_tests::{Case, Cluster, Context, Result, ensure, guest};
+use whim_system_tests::{Case, Cluster, Context, Result, bail, ensure, guest};
 
 use crate::suites::{self, Account, Mark, shortened};
 use list::Program;
@@ -54,6 +54,9 @@ pub(crate) fn cases() -> Vec<Case> {
             );
             nonsense_is_refused()
         }),
+        Case::new("stays::most_move_and_others_say_why", |_| {
+            most_move_and_others_say_why()
+        }),
         Case::in_lab("stays::full::told_apart", 2, told_apart),
     ];
     if let Some(path) = std::env::var_os("WHIM_STAYS_RECORDS") {
@@ -62,6 +65,44 @@ pub(crate) fn cases() -> Vec<Case> {
         }));
     }
     cases
+}
+
+/// What is written down of the list: it is whole, enough of it moves, and nothing else is without a reason.
+fn most_move_and_others_say_why() -> Result<()> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/what-stays.md");
+    let text = fs::read_to_string(path)?;
+    let mut title = "";
+    let (mut names, mut moved) = (BTreeSet::new(), 0);
+    for line in text.lines() {
+        title = line.strip_prefix("## ").unwrap_or(title);
+        let cells: Vec<&str> = line.split(" | ").collect();
+        let [name, _, _, _, why] = cells[..] else {
+            continue;
+        };
+        let name = name.trim_start_matches("| ");
+        if name == "program" {
+            continue;
+        }
+        ensure!(
+            names.insert(name.to_owned()),
+            "{name} is written down twice"
+        );
+        match title.split(':').next() {
+            Some("Move") => moved += 1,
+            Some(title)
+                if title.starts_with("Move, but") || title == "Stay" || title == "Left out" =>
+            {
+                let why = why.trim_end_matches('|').trim();
+                ensure!(why.len() > 10, "{name} has no reason");
+            }
+            _ => bail!("{name} is among '{title}'"),
+        }
+    }
+    let programs = list::of_project()?.into_iter();
+    let listed: BTreeSet<String> = programs.map(|program| program.name).collect();
+    ensure!(names == listed, "Of the list there is {names:?}");
+    ensure!(moved >= 85, "{moved} move");
+    Ok(())
 }
 
 fn nonsense_is_refused() -> Result<()> {
