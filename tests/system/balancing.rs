@@ -45,6 +45,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case("full::an_interactive_one_stays", 2, two, interactive),
         case("what_a_user_places_stays_there", 2, two, placed),
         case("who_was_told_to_stay_stays", 2, two, told),
+        case("why_the_last_try_failed", 2, two, failed),
         case("memory_is_ushered", 3, &["--memory", "512M"], memory),
         case(
             "twice_as_fast_has_twice_as_many",
@@ -406,6 +407,23 @@ fn told(cluster: &Cluster) -> Result<()> {
         program.end()?;
     }
     Ok(())
+}
+
+/// The other node has as many guests as it takes, which it says when it is asked for room.
+fn failed(cluster: &Cluster) -> Result<()> {
+    cluster.configure("n2", "[guests]\nmax = 1\n")?;
+    cluster.restart_daemon("n2")?;
+    crate::orders::knows(cluster, "n2", "state", &"up".into())?;
+    let only = Obedient::start(cluster, "only", &[], "compute")?;
+    cluster.move_to(only.pid, "n2")?;
+    only.tell("wait")?;
+    let hogs = busy(cluster, 2)?;
+    let free = Obedient::start(cluster, "free", &[], "compute")?;
+    await_why(cluster, free.pid, "it stays, since the last try failed")?;
+    let said = why(cluster, free.pid)?;
+    ensure!(said.contains("(To n2: Node n2 has 1 guest"), "{said}");
+    drop(hogs);
+    free.end()
 }
 
 /// Three that together need more than a node has.
