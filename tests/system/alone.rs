@@ -19,6 +19,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("alone::what_would_not_hold_waits_for_a_daemon", 2, waits),
         Case::in_lab("alone::what_began_meanwhile_stays", 2, began_meanwhile),
         Case::in_lab("alone::a_daemon_that_says_nothing_is_none", 1, says_nothing),
+        Case::in_lab("alone::a_daemon_that_dies_is_waited_for", 1, dies),
         Case::in_lab(
             "alone::a_daemon_without_room_is_asked_again",
             1,
@@ -114,6 +115,29 @@ fn says_nothing(cluster: &Cluster) -> Result<()> {
         talk.succeed()?;
     }
     Ok(())
+}
+
+/// Its end is met by a program that it has been told of, and has not answered.
+fn dies(cluster: &Cluster) -> Result<()> {
+    let pid = cluster.daemon_pid("n1")?;
+    cluster.run("n1", &["kill", "-STOP", &pid])?;
+    let connections = || cluster.run("n1", &["grep", "--count", "control.sock", "/proc/net/unix"]);
+    let before = connections()?;
+    let words = ["--wait", "60", "run", "--", PYTHON, "-c", WAITS];
+    let mut talk = Talk::start(cluster, &mut cluster.whim_command("n1", &words))?;
+    eventually(SHORT, "it waits for an answer", || {
+        Ok((connections()? != before).then_some(()))
+    })?;
+    cluster.run("n1", &["kill", "-KILL", &pid])?;
+    eventually(SHORT, "the daemon is gone", || {
+        Ok(cluster.daemon_pid("n1")?.is_empty().then_some(()))
+    })?;
+    cluster.lab(&["start", "--daemon", "n1"])?;
+    let pid = talk.ready()?;
+    ensure!(cluster.row(pid)?.is_some(), "It is not known");
+    ensure!(talk.errors().is_empty(), "{}", talk.errors());
+    talk.go()?;
+    talk.succeed()
 }
 
 /// What the daemon alone can see to is waited for, and holds.
