@@ -122,6 +122,10 @@ fn wrong_use_is_told_apart_from_failure() {
     ] {
         bad(&ask(words), 2);
     }
+    for (slip, meant) in [("drian", "'drain'"), ("migrat", "'migrate'")] {
+        let error = bad(&ask(&[slip, "n2"]), 2);
+        assert!(error.contains(meant), "{error}");
+    }
     for words in [
         &["run"][..],
         &["run", "--lease", "soon", "true"],
