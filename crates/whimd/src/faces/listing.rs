@@ -697,6 +697,16 @@ mod tests {
         })
     }
 
+    /// What becomes of a row that was made while its process moved, if the reason is asked for after that.
+    fn seen_later(daemon: &Daemon, pid: i32) -> (State, Option<String>) {
+        let mut rows = own_rows(daemon, false);
+        rows.retain(|row| row.pid == pid);
+        rows[0].state = State::Moving;
+        let known = daemon.moves().candidates().get(pid).cloned();
+        say_what_keeps(daemon, &mut rows, &[(0, known.expect("a candidate"))]);
+        (rows[0].state, rows[0].stay.take())
+    }
+
     /// It was shown as traced by a debugger.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_process_that_its_supervisor_holds_is_moving() {
@@ -727,6 +737,7 @@ mod tests {
         assert_eq!(state, State::Home);
         assert!(stay.is_some_and(|stay| stay.contains("traced by")));
         assert!(why.contains("traced by"), "{why}");
+        assert_eq!(seen_later(&daemon, pid), (State::Moving, None));
         let tracer = processes::stat(nix::unistd::gettid().as_raw()).expect("alive");
         let journey = carried_by(&tracer);
         let mut journeys = daemon.moves().journeys();
