@@ -22,10 +22,18 @@ pub(crate) fn cases() -> Vec<Case> {
 /// A Java VM's file is whole when the program has come home, and it goes on counting there.
 fn java(cluster: &Cluster) -> Result<()> {
     require("javac")?;
+    require("jcmd")?;
     let classes = guest::java("Counts")?.display().to_string();
     let words = ["java", "-XX:+UseSerialGC", "-cp", &classes, "Counts"];
     let mut guest = start(cluster, &words)?;
-    let file = travels(cluster, &mut guest, "/hsperfdata_")?;
+    let (pid, file) = travels(cluster, &mut guest, "/hsperfdata_")?;
+    // For whom the file is: it tells of a program that is away what it told of it at home.
+    cluster.move_to(pid, "n2")?;
+    let listed = cluster.run("n1", &["jcmd", "-l"])?;
+    ensure!(listed.contains(&format!("{pid} Counts")), "{listed}");
+    let counted = cluster.run("n1", &["jcmd", &pid.to_string(), "PerfCounter.print"])?;
+    ensure!(counted.contains("java.cls.loadedClasses="), "{counted}");
+    cluster.move_to(pid, "home")?;
     let content = || cluster.run("n1", &["od", "-An", "-v", "-tx1", &file]);
     let before = content()?;
     ensure!(
@@ -53,7 +61,7 @@ fn start(cluster: &Cluster, words: &[&str]) -> Result<Talk> {
 }
 
 /// It computes the same at home and away, and at home again has its file, which is this one.
-fn travels(cluster: &Cluster, guest: &mut Talk, name: &str) -> Result<String> {
+fn travels(cluster: &Cluster, guest: &mut Talk, name: &str) -> Result<(i32, String)> {
     let pid = guest.ready()?;
     let file = counts_in(cluster, pid, name)?;
     guest.go()?;
@@ -70,7 +78,7 @@ fn travels(cluster: &Cluster, guest: &mut Talk, name: &str) -> Result<String> {
     ensure!(sum == expected, "Back at home {sum}, before {expected}");
     let after = counts_in(cluster, pid, name)?;
     ensure!(after == file, "It counts in {after}, and before in {file}");
-    Ok(file)
+    Ok((pid, file))
 }
 
 /// The file of this name that a program maps shared, to write to it.
