@@ -225,6 +225,16 @@ impl<'a> WebDriver<'a> {
         self.in_session("/window/rect", &size).map(drop)
     }
 
+    /// Lets the system prefer this theme (`light`, `dark`) from now on.
+    ///
+    /// # Errors
+    /// The browser has gone.
+    pub fn system_theme(&self, theme: &str) -> Result<()> {
+        let feature = json!({"name": "prefers-color-scheme", "value": theme});
+        let order = json!({"cmd": "Emulation.setEmulatedMedia", "params": {"features": [feature]}});
+        self.in_session("/goog/cdp/execute", &order).map(drop)
+    }
+
     /// Writes what the window shows to a file, as PNG.
     ///
     /// # Errors

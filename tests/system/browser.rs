@@ -200,7 +200,7 @@ fn states(cluster: &Cluster) -> Result<()> {
         &["python3", "-c", WAITS, "--an-argument"],
     )?;
     with_browser(cluster, |browser| {
-        browser.until("document.getElementById('theme').innerText === 'Theme: system'")?;
+        themes(browser)?;
         browser.until(&card_says("n2", "overloaded"))?;
         browser.until(
             "/1 overloaded: n2 \\d/.test(document.getElementById('overloaded').innerText)",
@@ -217,6 +217,35 @@ fn states(cluster: &Cluster) -> Result<()> {
     })?;
     end(free)?;
     end(kept)
+}
+
+/// The page is as light as the system, until one theme is chosen, and again when the choice is given back.
+fn themes(browser: &WebDriver<'_>) -> Result<()> {
+    let ground = || {
+        let script = "return getComputedStyle(document.body).backgroundColor";
+        browser.run(script, &json!([]))
+    };
+    let told = |theme: &str| {
+        browser.until(&format!(
+            "document.getElementById('theme').innerText === 'Theme: {theme}'"
+        ))
+    };
+    told("system")?;
+    browser.system_theme("light")?;
+    let light = ground()?;
+    browser.system_theme("dark")?;
+    let dark = ground()?;
+    ensure!(light != dark, "The system's theme changes nothing: {dark}");
+    for (theme, expected) in [("light", &light), ("dark", &dark), ("system", &dark)] {
+        browser.click("#theme")?;
+        told(theme)?;
+        let found = ground()?;
+        ensure!(found == *expected, "{theme}: {found}, not {expected}");
+    }
+    browser.system_theme("light")?;
+    let found = ground()?;
+    ensure!(found == light, "Light again: {found}, not {light}");
+    Ok(())
 }
 
 /// A refusal interrupts, with its reason, and stays until it is closed; a success is told apart from it.
