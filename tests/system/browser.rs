@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use crate::stay::SHARES_FILES;
 use serde_json::{Value, json};
 use whim_system_tests::process::{self, eventually};
 use whim_system_tests::talk::WAITS;
@@ -209,6 +210,7 @@ fn states(cluster: &Cluster) -> Result<()> {
         browser.until(&row_says(stays, "Why it stays", "pin"))?;
         browser.until(&row_says(stays, "Program", "--an-argument"))?;
         refused_and_done(cluster, browser, pid, stays)?;
+        one_sentence(cluster, browser)?;
         cluster.whim("n1", &["drain", "n3"])?;
         browser.until(&card_says("n3", "drained"))?;
         cluster.lab(&["kill", "n3"])?;
@@ -272,6 +274,24 @@ fn refused_and_done(
         "/moved python3 {pid} n1 to n3: .*because/.test({log})"
     ))?;
     cluster.have_on(pid, "n1")
+}
+
+/// What gives the same reason several times is told once, with its first name: in the row, the alert and the log.
+fn one_sentence(cluster: &Cluster, browser: &WebDriver<'_>) -> Result<()> {
+    let (shares, pid) = Talk::run(cluster, &[], &["python3", "-c", SHARES_FILES])?;
+    let told = |text: &str| {
+        format!("({text} || '').match(/\\/dev\\/shm\\/\\w+ and 2 more\\)/g)?.length === 1")
+    };
+    let button = format!("document.querySelector('.program[data-key=\"n1:{pid}\"]')");
+    let why =
+        format!("{button}?.closest('tr').querySelector('[data-head=\"Why it stays\"]').innerText");
+    browser.until(&told(&why))?;
+    browser.drag(&chip(pid), ".node[data-node=n3]")?;
+    let alert = "document.querySelector('#refusal.open [role=alert]')?.innerText";
+    browser.until(&told(alert))?;
+    browser.click("#alert-close")?;
+    browser.until(&told("document.getElementById('log').innerText"))?;
+    end(shares)
 }
 
 /// Over a slow link a move lasts long enough to be seen.

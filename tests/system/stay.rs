@@ -185,7 +185,7 @@ fn refused(cluster: &Cluster, pid: i32, title: &str, words: &[&str]) -> Result<(
 }
 
 /// Shares three files with whoever opens them.
-const SHARES_FILES: &str = "import mmap, os, sys
+pub(crate) const SHARES_FILES: &str = "import mmap, os, sys
 kept = []
 for name in 'one', 'two', 'three':
     file = os.open('/dev/shm/' + name, os.O_RDWR | os.O_CREAT)
