@@ -14,6 +14,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("files::shapes", 3, shapes),
         Case::in_lab("files::parts", 3, parts),
         Case::in_lab("files::own_writes", 3, own_writes),
+        Case::in_lab("files::mapped_again", 2, mapped_again),
         Case::in_lab("files::lengths", 3, lengths),
         Case::in_lab("files::writes_of_others", 3, writes_of_others),
         Case::in_lab("files::threads", 2, threads),
@@ -157,6 +158,20 @@ pub(crate) fn own_writes(cluster: &Cluster) -> Result<()> {
         ("home", Say("copy pwrite 2 G")),
         ("n2", Say("copy pwrite 2 H; remove; copy pwrite 3 I")),
         ("home", Say("copy pwrite 4 J")),
+    ];
+    same(cluster, &steps)
+}
+
+/// What gives back the last mapping of a file maps it again: its changes are seen on.
+fn mapped_again(cluster: &Cluster) -> Result<()> {
+    let steps = [
+        ("n1", Say("map 0 4 0")),
+        ("n2", Say("show; copy pwrite 0 A")),
+        ("n2", Say("map 0 4 0; show; copy pwrite 1 B")),
+        ("n2", Say("map 0 2 1; show; copy pwrite 1 C")),
+        ("n2", Say("map 0 4 0; show; copy range 1 D")),
+        ("n2", After(writes, "show")),
+        ("home", Say("map 0 4 0; copy pwrite 1 E")),
     ];
     same(cluster, &steps)
 }

@@ -218,9 +218,13 @@ impl Attic {
         }
     }
 
-    /// Watches that no mapping needs any more.
+    /// Watches that no mapping needs any more. One that was given up may be needed again: what gives back the last
+    /// mapping of a file may be the request that maps it anew.
     pub fn take_unneeded(&mut self) -> Vec<Watch> {
-        std::mem::take(&mut self.unneeded)
+        let mut unneeded = std::mem::take(&mut self.unneeded);
+        let needed: BTreeSet<Watch> = self.kept.values().filter_map(|kept| kept.watch).collect();
+        unneeded.retain(|watch| !needed.contains(watch));
+        unneeded
     }
 
     /// All that is kept.
@@ -355,6 +359,29 @@ mod tests {
             "another host does not know of that"
         );
         assert!(!attic.tells(MappingId(7), 0));
+    }
+
+    #[test]
+    fn a_file_that_is_mapped_again_is_watched_on() {
+        let mut attic = Attic::new(Range {
+            start: 1 << 40,
+            end: 2 << 40,
+        });
+        let notices = nix::sys::inotify::Inotify::init(nix::sys::inotify::InitFlags::IN_CLOEXEC);
+        let notices = notices.expect("inotify");
+        let what = nix::sys::inotify::AddWatchFlags::IN_MODIFY;
+        let descriptor = notices.add_watch("/", what).expect("a watch");
+        let watch = Watch::Noticed(descriptor);
+        let (first, _) = attic.prepare(0x1000, Protection(1)).expect("fits");
+        attic.set_watch(first, watch);
+        // One request gives back the last mapping of a file, and maps that file.
+        assert!(attic.withdraw(first).is_some());
+        let (second, _) = attic.prepare(0x1000, Protection(1)).expect("fits");
+        attic.set_watch(second, watch);
+        assert!(attic.take_unneeded().is_empty());
+        assert!(attic.withdraw(second).is_some());
+        assert_eq!(attic.take_unneeded(), [watch]);
+        assert!(attic.take_unneeded().is_empty());
     }
 
     #[test]
