@@ -1,5 +1,7 @@
 /* order take COUNT: takes signals that are blocked, in bursts, and tells how many came behind a later one.
  * order send PID COUNT: sends them, with numbers as values, faster than they are taken.
+ * order cause: makes calls that send it signals, until it is asked to end (SIGUSR2), and tells how many of these had
+ * not been handled when the call that sent them had returned.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -52,11 +54,53 @@ static int send_all(int pid, int count)
     return 0;
 }
 
+static volatile sig_atomic_t handled, ends;
+
+static void handle(int signal)
+{
+    if (signal == SIGUSR2)
+        ends = 1;
+    else
+        handled++;
+}
+
+static int cause(void)
+{
+    struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
+    int pipes[2];
+    long late = 0;
+    sigaction(SIGUSR1, &action, NULL);
+    sigaction(SIGUSR2, &action, NULL);
+    sigaction(SIGPIPE, &action, NULL);
+    if ((getpgrp() != getpid() && setpgid(0, 0) < 0) || pipe(pipes) < 0 || close(pipes[0]) < 0)
+        return 3;
+    printf("ready %d\n", getpid());
+    fflush(stdout);
+    while (!ends) {
+        handled = 0;
+        if (kill(0, SIGUSR1) < 0)
+            return 3;
+        late += handled == 0;
+        while (handled == 0)
+            ;
+        handled = 0;
+        if (write(pipes[1], "x", 1) >= 0 || errno != EPIPE)
+            return 3;
+        late += handled == 0;
+        while (handled == 0)
+            ;
+    }
+    printf("%ld late\n", late);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "take") == 0)
         return take(atoi(argv[2]));
     if (argc == 4 && strcmp(argv[1], "send") == 0)
         return send_all(atoi(argv[2]), atoi(argv[3]));
+    if (argc == 2 && strcmp(argv[1], "cause") == 0)
+        return cause();
     return 2;
 }

@@ -19,6 +19,7 @@ pub(crate) fn cases() -> Vec<Case> {
             signals(cluster, "queue many")
         }),
         Case::in_lab("kept::order_of_signals", 2, order_of_signals),
+        Case::in_lab("kept::signals_of_calls", 3, signals_of_calls),
         Case::in_lab("kept::masks_of_waits", 3, masks_of_waits),
         Case::in_lab("kept::another_alternate_stack", 3, another_alternate_stack),
         Case::in_lab("kept::denied_time_stamps", 3, denied_stamps),
@@ -196,6 +197,25 @@ fn order_of_signals(cluster: &Cluster) -> Result<()> {
     ensure!(sender.wait()?.success(), "the sender failed");
     ensure!(told == "400 taken, 0 late", "{told}");
     taker.end().map(drop)
+}
+
+/// A signal that a call of the program brings upon itself is handled before that call returns, also when the program
+/// moves on meanwhile.
+fn signals_of_calls(cluster: &Cluster) -> Result<()> {
+    let program = guest::c("order")?.display().to_string();
+    let words = [program.as_str(), "cause"];
+    let mut talk = Talk::start(cluster, &mut cluster.run_command("n1", &words))?;
+    let pid = talk.ready()?;
+    for _ in 0..8 {
+        for place in ["n2", "n3"] {
+            cluster.move_to(pid, place)?;
+        }
+    }
+    cluster.move_to(pid, "home")?;
+    cluster.run("n1", &["kill", "-USR2", &pid.to_string()])?;
+    let told = talk.line()?;
+    ensure!(told == "0 late", "{told}");
+    talk.succeed()
 }
 
 /// A signal that a call's own mask keeps away waits until the call has ended, however often the program moves

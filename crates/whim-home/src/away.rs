@@ -24,7 +24,7 @@ use crate::identity::Identity;
 use crate::journal::Journal;
 use crate::moving::Transition;
 use crate::room::Reserve;
-use crate::server::{ServeError, Server};
+use crate::server::{Outgoing, ServeError, Server};
 use anyhow::{Context, Result, anyhow, bail};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signal::{SigSet, Signal};
@@ -87,6 +87,8 @@ pub(crate) struct Away {
     original: Original,
     tails: Tails,
     held: Vec<HeldSignal>,
+    /// Results of calls that have brought a signal which is held: the program may not see the one before the other.
+    withheld: Vec<Outgoing>,
     transition: Option<Transition>,
     moves: u32,
     epoll: Option<Epoll>,
@@ -151,6 +153,7 @@ impl Away {
             original,
             tails: Tails::default(),
             held: Vec::new(),
+            withheld: Vec::new(),
             transition: None,
             moves: 1,
             epoll: None,
@@ -521,7 +524,11 @@ impl Away {
             self.has_events = left == 0;
             match event {
                 DeputyEvent::Finished(slot) => {
+                    let before = self.server.outgoing.len();
                     self.accompanied(|away| away.server.finished(slot))?;
+                    if self.held.iter().any(|held| held.slot == slot) {
+                        self.withheld.extend(self.server.outgoing.drain(before..));
+                    }
                 }
                 DeputyEvent::Signal { slot, signal, info } => {
                     self.server.interrupted_by(slot, signal);
@@ -600,6 +607,7 @@ impl Away {
         for held in std::mem::take(&mut self.held) {
             self.server.signal(held);
         }
+        self.server.outgoing.append(&mut self.withheld);
     }
 
     fn guest_failed(&mut self, phase: Phase, reason: &str) -> Result<()> {

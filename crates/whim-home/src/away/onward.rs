@@ -87,6 +87,8 @@ impl Away {
         let continues = self.held.iter().filter(|held| held.signal == libc::SIGCONT);
         let continues = u32::try_from(continues.count()).unwrap_or(u32::MAX);
         self.server.deputy.count_continues_from(continues);
+        // The guest asks for them from there.
+        self.withheld.clear();
         self.release_held();
         self.look_at_group()?;
         whim_sys::heap::give_back();
