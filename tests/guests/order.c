@@ -2,9 +2,12 @@
  * order send PID COUNT: sends them, with numbers as values, faster than they are taken.
  * order cause: makes calls that send it signals, until it is asked to end (SIGUSR2), and tells how many of these had
  * not been handled when the call that sent them had returned.
+ * order wait: signals that wait for the process while its first thread reads standard input. At each line a second
+ * thread takes them, tells which there were, and sends them anew.
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,6 +97,41 @@ static int cause(void)
     return 0;
 }
 
+static sigset_t waiting;
+
+static void *take_those(void *nothing)
+{
+    struct timespec none = {0, 0};
+    int number;
+    while ((number = sigtimedwait(&waiting, NULL, &none)) > 0)
+        printf(" %d", number);
+    printf("\n");
+    fflush(stdout);
+    return nothing;
+}
+
+static int wait_for(void)
+{
+    char line[16];
+    sigemptyset(&waiting);
+    sigaddset(&waiting, SIGPIPE);
+    sigaddset(&waiting, SIGXFSZ);
+    sigprocmask(SIG_BLOCK, &waiting, NULL);
+    printf("ready %d\n", getpid());
+    fflush(stdout);
+    do {
+        pthread_t other;
+        kill(getpid(), SIGPIPE);
+        kill(getpid(), SIGXFSZ);
+        if (!fgets(line, sizeof line, stdin))
+            return 3;
+        if (pthread_create(&other, NULL, take_those, NULL) != 0)
+            return 3;
+        pthread_join(other, NULL);
+    } while (strcmp(line, "end\n") != 0);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "take") == 0)
@@ -102,5 +140,7 @@ int main(int argc, char **argv)
         return send_all(atoi(argv[2]), atoi(argv[3]));
     if (argc == 2 && strcmp(argv[1], "cause") == 0)
         return cause();
+    if (argc == 2 && strcmp(argv[1], "wait") == 0)
+        return wait_for();
     return 2;
 }

@@ -20,6 +20,7 @@ pub(crate) fn cases() -> Vec<Case> {
         }),
         Case::in_lab("kept::order_of_signals", 2, order_of_signals),
         Case::in_lab("kept::signals_of_calls", 3, signals_of_calls),
+        Case::in_lab("kept::signals_during_a_call", 3, signals_during_a_call),
         Case::in_lab("kept::masks_of_waits", 3, masks_of_waits),
         Case::in_lab("kept::another_alternate_stack", 3, another_alternate_stack),
         Case::in_lab("kept::denied_time_stamps", 3, denied_stamps),
@@ -215,6 +216,24 @@ fn signals_of_calls(cluster: &Cluster) -> Result<()> {
     cluster.run("n1", &["kill", "-USR2", &pid.to_string()])?;
     let told = talk.line()?;
     ensure!(told == "0 late", "{told}");
+    talk.succeed()
+}
+
+/// Signals that calls bring about, and that wait for the process, are not taken for what the call in flight has
+/// brought: another thread takes them.
+fn signals_during_a_call(cluster: &Cluster) -> Result<()> {
+    let program = guest::c("order")?.display().to_string();
+    let words = [program.as_str(), "wait"];
+    let mut talk = Talk::start(cluster, &mut cluster.run_command("n1", &words))?;
+    let pid = talk.ready()?;
+    for place in ["n2", "n3", "home", "n3", "home", "n2"] {
+        cluster.move_to(pid, place)?;
+        talk.say("take")?;
+        let told = talk.line()?;
+        // SIGPIPE and SIGXFSZ.
+        ensure!(told == " 13 25", "on {place}:{told}");
+    }
+    talk.say("end")?;
     talk.succeed()
 }
 

@@ -14,6 +14,8 @@ pub struct Arrived {
     pub held: HeldSignal,
     /// It has waited for its thread alone.
     pub own: bool,
+    /// It has waited since before the process left.
+    pub waited: bool,
 }
 
 /// Signals by their number, those of one number in the order in which they came. There may be tens of thousands,
@@ -58,6 +60,14 @@ fn by_number(all: Vec<RawSigInfo>) -> ByNumber {
     found
 }
 
+fn fresh(held: HeldSignal) -> Arrived {
+    Arrived {
+        held,
+        own: false,
+        waited: false,
+    }
+}
+
 impl Queues {
     /// `own` is in the order of the slots; each queue is in the order in which its signals came.
     #[must_use]
@@ -82,23 +92,31 @@ impl Queues {
             && let Some(at) = queue.iter().position(|info| is_same(info, &held.info))
         {
             queue.remove(at);
-            return vec![Arrived { held, own: true }];
+            return vec![Arrived {
+                held,
+                own: true,
+                waited: true,
+            }];
         }
         let Some(queue) = self.shared.get_mut(&number) else {
-            return vec![Arrived { held, own: false }];
+            return vec![fresh(held)];
         };
         if !queue.front().is_some_and(|info| is_same(info, &held.info)) {
             if queue.iter().any(|info| is_same(info, &held.info)) {
                 self.early.push(held);
                 return Vec::new();
             }
-            return vec![Arrived { held, own: false }];
+            return vec![fresh(held)];
         }
         let mut found = Vec::new();
         let mut next = Some(held);
         while let Some(held) = next {
             queue.pop_front();
-            found.push(Arrived { held, own: false });
+            found.push(Arrived {
+                held,
+                own: false,
+                waited: true,
+            });
             // The next one of this number may have been delivered already.
             next = queue.front().and_then(|first| {
                 let mut early = self.early.iter();

@@ -675,8 +675,11 @@ impl Server {
         const SI_KERNEL: i32 = 0x80;
         let code = i32::from_le_bytes([info[8], info[9], info[10], info[11]]);
         let refused = matches!(signal, libc::SIGTTIN | libc::SIGTTOU) && code == SI_KERNEL;
-        let by_call = (refused || matches!(signal, libc::SIGPIPE | libc::SIGXFSZ))
-            && self.callers[slot].active.is_some();
+        // What has waited, or is sent by others, is no call's.
+        let caused = matches!(signal, libc::SIGPIPE | libc::SIGXFSZ)
+            && !arrived.waited
+            && self.deputy.is_its_own(&info);
+        let by_call = (refused || caused) && self.callers[slot].active.is_some();
         // Trap: a-thread-s-own-signals
         let tid = if by_call {
             Some(self.deputy.own_of(slot))

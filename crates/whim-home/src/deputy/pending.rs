@@ -38,4 +38,12 @@ impl Deputy {
         };
         Ok(queued)
     }
+
+    /// Whether the process has brought this signal upon itself, by a call or by kill.
+    #[must_use]
+    pub fn is_its_own(&self, info: &RawSigInfo) -> bool {
+        let word =
+            |at: usize| i32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
+        (word(8), word(16)) == (libc::SI_USER, self.own_pid.number())
+    }
 }

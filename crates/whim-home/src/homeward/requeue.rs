@@ -60,7 +60,11 @@ pub fn requeue(
         .flat_map(|signal| server.queues.arrived(signal))
         .collect();
     let early = server.queues.take_early().into_iter();
-    all.extend(early.map(|held| Arrived { held, own: false }));
+    all.extend(early.map(|held| Arrived {
+        held,
+        own: false,
+        waited: true,
+    }));
     due.extend(all.into_iter().map(|arrived| {
         let tid = server.addressee(&arrived);
         let target = tid.and_then(|tid| Some((tid, server.deputy.slot_of(tid)?)));
