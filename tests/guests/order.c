@@ -116,6 +116,7 @@ static int wait_for(void)
     sigemptyset(&waiting);
     sigaddset(&waiting, SIGPIPE);
     sigaddset(&waiting, SIGXFSZ);
+    sigaddset(&waiting, SIGCONT);
     sigprocmask(SIG_BLOCK, &waiting, NULL);
     printf("ready %d\n", getpid());
     fflush(stdout);
@@ -123,6 +124,7 @@ static int wait_for(void)
         pthread_t other;
         kill(getpid(), SIGPIPE);
         kill(getpid(), SIGXFSZ);
+        kill(getpid(), SIGCONT);
         if (!fgets(line, sizeof line, stdin))
             return 3;
         if (pthread_create(&other, NULL, take_those, NULL) != 0)

@@ -1,7 +1,8 @@
 //! The threads of a process that is being rebuilt.
 
 use super::runner::{
-    Arguments, LIST_MAX, Runner, RunnerError, check, stopped, unexpected, working_mask,
+    Arguments, LIST_MAX, Runner, RunnerError, check, pass_over_interrupt, stopped, unexpected,
+    working_mask,
 };
 use super::{RebuildError, said};
 use crate::mapping::flag;
@@ -257,7 +258,8 @@ pub(super) fn start_timers(
         })
         .collect();
     runner.store(&arguments)?;
-    let (leader, results) = runner.run(threads.remove(0), &list)?;
+    let (leader, results) =
+        runner.run_visited(threads.remove(0), &list, &mut pass_over_interrupt)?;
     threads.insert(0, leader);
     for result in results {
         check("setitimer", result)?;
@@ -286,7 +288,8 @@ fn queue_own(
         list.push(Syscall::new(libc::SYS_rt_tgsigqueueinfo, &args));
     }
     runner.store(&arguments)?;
-    let (thread, results) = runner.run(thread, &list)?;
+    // The kernel tells the tracer of each thread when a SIGCONT is sent to any of them.
+    let (thread, results) = runner.run_visited(thread, &list, &mut pass_over_interrupt)?;
     for result in results {
         match check("Queueing a pending signal", result) {
             // The host's own limit of queued signals; a standard signal is queued nevertheless.
