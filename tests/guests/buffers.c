@@ -87,7 +87,8 @@ static void probe(char *edge)
         close(ends[end]), close(pair[end]);
 }
 
-static char *kinds[6];
+enum { KINDS = 8 };
+static char *kinds[KINDS];
 
 static int file(void)
 {
@@ -103,10 +104,13 @@ static void prepare(void)
     source = file(), target = file(), cut = file();
     need(write(source, filling, sizeof filling) == sizeof filling, "write");
     need(write(cut, filling, PAGE) == PAGE, "write");
-    for (int kind = 0; kind < 6; kind++)
-        kinds[kind] = area(kind == 0 ? cut : -1) + PAGE;
+    for (int kind = 0; kind < KINDS; kind++)
+        kinds[kind] = area(kind == 0 || kind == 6 ? cut : -1) + PAGE;
     /* Kernels before 6.13 have no guard pages. */
     madvise(kinds[1], PAGE, INSTALL);
+    madvise(kinds[7], PAGE, INSTALL);
+    for (int kind = 6; kind < KINDS; kind++)
+        need(mprotect(kinds[kind] - PAGE, LENGTH, PROT_WRITE) == 0, "mprotect");
     need(mprotect(kinds[2], PAGE, PROT_READ) == 0, "mprotect");
     need(mprotect(kinds[3], PAGE, PROT_NONE) == 0, "mprotect");
     need(munmap(kinds[4], PAGE) == 0, "munmap");
@@ -146,14 +150,15 @@ static void longer(void)
 
 int main(void)
 {
-    static const char *names[] = {"end of file", "guard", "read only", "closed", "hole", "open"};
+    static const char *names[] = {"end of file", "guard", "read only", "closed", "hole", "open",
+                                  "unread end of file", "unread guard"};
     char line[64];
     prepare();
     setvbuf(stdout, NULL, _IOLBF, 0);
     printf("ready %d\n", getpid());
     while (fgets(line, sizeof line, stdin) && strcmp(line, "end\n") != 0) {
         line[strcspn(line, "\n")] = said[0] = 0;
-        for (int kind = 0; kind < 6; kind++)
+        for (int kind = 0; kind < KINDS; kind++)
             if (strcmp(line, names[kind]) == 0)
                 probe(kinds[kind]);
         if (strcmp(line, "new guard") == 0)

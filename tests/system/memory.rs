@@ -73,6 +73,8 @@ fn buffers(cluster: &Cluster) -> Result<()> {
         ("n2", "guard"),
         ("n2", "read only"),
         ("n2", "closed"),
+        ("n2", "unread guard"),
+        ("n2", "unread end of file"),
         ("n2", "hole"),
         ("n2", "open"),
         ("n2", "new guard"),

@@ -106,7 +106,9 @@ impl Memory {
 
     /// Whether the kernel finds memory in a page that is mapped.
     fn opens(&self, page: u64) -> bool {
-        process_vm::read(self.pid, page, &mut [0]) == Ok(1) || self.unread_until(page).is_some()
+        let forced = |end| self.force(end, page, &mut [0], 0) == 1;
+        process_vm::read(self.pid, page, &mut [0]) == Ok(1)
+            || self.unread_until(page).is_some_and(forced)
     }
 
     /// Whether the kernel would let the guest touch all pages of a range that is mapped. Of pages that have not
