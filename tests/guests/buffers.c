@@ -148,6 +148,19 @@ static void longer(void)
     need(ftruncate(cut, PAGE) == 0, "ftruncate");
 }
 
+/* Memory that may be written and not read, before and behind memory that may be read. */
+static void unread(void)
+{
+    char *start = area(-1), copy[LENGTH];
+    for (long page = 0; page < 4; page += 2)
+        need(mprotect(start + page * PAGE, PAGE, PROT_WRITE) == 0, "mprotect");
+    tell("write", pwrite(target, start, LENGTH, 0));
+    tell("part", pwrite(target, start + PAGE - 96, 200, 0));
+    tell("back", pread(target, copy, LENGTH, 0));
+    tell("read", pread(source, start, sizeof filling, 0));
+    munmap(start, LENGTH);
+}
+
 int main(void)
 {
     static const char *names[] = {"end of file", "guard", "read only", "closed", "hole", "open",
@@ -163,6 +176,8 @@ int main(void)
                 probe(kinds[kind]);
         if (strcmp(line, "new guard") == 0)
             new_guard();
+        if (strcmp(line, "unread") == 0)
+            unread();
         if (strcmp(line, "populate") == 0)
             populate(kinds[0]);
         if (strcmp(line, "longer") == 0)

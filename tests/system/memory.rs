@@ -73,6 +73,7 @@ fn buffers(cluster: &Cluster) -> Result<()> {
         ("n2", "guard"),
         ("n2", "read only"),
         ("n2", "closed"),
+        ("n2", "unread"),
         ("n2", "unread guard"),
         ("n2", "unread end of file"),
         ("n2", "hole"),

@@ -207,11 +207,18 @@ impl GuestMemory for Memory {
             return 0;
         }
         let buffer = &mut buffer[..length];
-        let read = process_vm::read(self.pid, address, buffer).unwrap_or(0);
-        if read < buffer.len()
+        let mut read = process_vm::read(self.pid, address, buffer).unwrap_or(0);
+        while read < buffer.len()
             && let Some(end) = self.unread_until(address + read as u64)
         {
-            return read + self.force(end, address, buffer, read);
+            let forced = self.force(end, address, buffer, read);
+            if forced == 0 {
+                break;
+            }
+            read += forced;
+            // What comes behind it may be read again.
+            let rest = &mut buffer[read..];
+            read += process_vm::read(self.pid, address + read as u64, rest).unwrap_or(0);
         }
         read
     }
