@@ -205,7 +205,10 @@ fn the_program_survives_a_tracer_that_dies_at_any_point() {
         return;
     }
     let mut survivor = Survivor::start();
-    let points = count_points(&mut survivor);
+    // The threads stand elsewhere in each run, more so on a busy machine: as many points as each of some runs has.
+    let counts: Vec<u32> = (0..3).map(|_| count_points(&mut survivor)).collect();
+    println!("{counts:?} points");
+    let points = counts.into_iter().min().expect("counted");
     assert!(points > 300, "{points}");
     let mut numbers: Vec<u32> = (1..=points).collect();
     let seed = seed();
@@ -217,7 +220,6 @@ fn the_program_survives_a_tracer_that_dies_at_any_point() {
             .collect();
     }
     let (mut deaths, mut busy) = (0, 0);
-    // The threads stand elsewhere in each run: the number of points varies a little.
     for number in &numbers {
         let number = *number;
         let output = start_tracer(survivor.pid(), number)
