@@ -452,6 +452,38 @@ static void asks_several(void)
     }
 }
 
+/* Four pages of a file, of which another file has the second, and what mremap says to the whole of `old` of them. */
+static int asks_seams(long old, long new, int how)
+{
+    char *place = mmap(NULL, 16 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int files[2];
+    for (int index = 0; index < 2; index++) {
+        files[index] = open("/tmp", O_RDWR | O_TMPFILE, 0600);
+        need(files[index] >= 0 && ftruncate(files[index], 16 * PAGE) == 0, "its file");
+    }
+    char *first = mmap(place, 4 * PAGE, PROT_READ, MAP_PRIVATE | MAP_FIXED, files[0], 0);
+    char *second = mmap(place + PAGE, PAGE, PROT_READ, MAP_PRIVATE | MAP_FIXED, files[1], 0);
+    need(first == place && second == place + PAGE, "mmap");
+    char *moved = mremap(place, old * PAGE, new * PAGE, how, place + 8 * PAGE);
+    int error = moved == MAP_FAILED ? errno : 0;
+    if (moved != MAP_FAILED)
+        munmap(moved, new * PAGE);
+    munmap(place, 16 * PAGE);
+    close(files[0]);
+    close(files[1]);
+    return error;
+}
+
+static void asks_shorter(void)
+{
+    say("%d", asks_seams(2, 1, MREMAP_MAYMOVE | MREMAP_FIXED));
+}
+
+static void asks_longer(void)
+{
+    say("%d", asks_seams(3, 5, MREMAP_MAYMOVE));
+}
+
 static void asks_advice(void)
 {
     say("%d", error_of(madvise(both, 4 * PAGE, MADV_WILLNEED)));
@@ -826,7 +858,8 @@ static const struct {
     {"enter", enter}, {"second stack", second_stack}, {"which stack", which_stack},
     {"limits 1", limits_1}, {"limits 2", limits_2}, {"limits", limits},
     {"asks prepare", asks_prepare}, {"asks write", asks_write}, {"asks second", asks_second},
-    {"asks several", asks_several}, {"asks advice", asks_advice}, {"asks room", asks_room},
+    {"asks several", asks_several}, {"asks shorter", asks_shorter}, {"asks longer", asks_longer},
+    {"asks advice", asks_advice}, {"asks room", asks_room},
     {"asks growing", asks_growing}, {"asks locked", asks_locked}, {"asks dropped", asks_dropped},
     {"narrow", narrow}, {"narrow data", narrow_data}, {"no lock right", no_lock_right}, {"narrow locks", narrow_locks}, {"room", room},
     {"share 1", share_1}, {"share 2", share_2}, {"shares", shares},

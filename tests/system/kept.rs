@@ -349,6 +349,8 @@ fn what_only_home_knows(cluster: &Cluster) -> Result<()> {
         ("n2", "asks write"),
         ("n3", "asks second"),
         ("n2", "asks several"),
+        ("n3", "asks shorter"),
+        ("n2", "asks longer"),
         ("n3", "asks advice"),
         ("n2", "asks room"),
         ("n3", "grow"),

@@ -122,6 +122,11 @@ impl<'a> Builder<'a> {
         self.memory.is_file(address, length)
     }
 
+    /// As [`GuestMemory::is_run`].
+    pub(crate) fn is_run(&self, address: u64, length: u64) -> bool {
+        self.memory.is_run(address, length)
+    }
+
     /// As [`GuestMemory::is_one`].
     pub(crate) fn is_one(&self, address: u64, length: u64) -> bool {
         self.memory.is_one(address, length)

@@ -139,15 +139,17 @@ pub(crate) fn mremap(builder: &mut Builder<'_>) -> Flow {
     memory_call(builder, &ranges)
 }
 
-/// Whether mappings of files are moved that a host does not know well enough: memory beside them at once
-/// (which Linux from 6.17 on does, but not for ours), one of which a second one is made, or one that may
-/// not become writable, whose new place would not be watched.
+/// Whether mappings of files are moved that a host does not know well enough: several at once, or memory beside
+/// them (what comes of that is home's kernel's to say: Linux from 6.17 on moves them if they become no shorter,
+/// but not ours), one of which a second one is made, or one that may not become writable, whose new place would
+/// not be watched.
 fn is_homes_alone(builder: &Builder<'_>) -> bool {
     let page = whim_model::PAGE_SIZE;
     let (address, old) = (builder.value(0), builder.value(1));
-    let as_long =
-        old.checked_next_multiple_of(page) == builder.value(2).checked_next_multiple_of(page);
-    let several = as_long && !(builder.is_file(address, old) && builder.is_one(address, old));
+    let rounded = |length: u64| length.checked_next_multiple_of(page);
+    let (before, behind) = (rounded(old), rounded(builder.value(2)));
+    let moves = behind == before || behind < before && builder.unsigned(3) & MREMAP_FIXED != 0;
+    let several = moves && !(builder.is_run(address, old) && builder.is_one(address, old));
     // Trap: several-mappings-at-once
     builder.has_file(address, old.max(1))
         && (old == 0 || several || builder.forbids(address, old.max(1), PROT_WRITE))

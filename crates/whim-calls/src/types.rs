@@ -31,6 +31,11 @@ pub trait GuestMemory {
         let _ = (address, length);
         false
     }
+    /// True if all of the range shows one mapping of a file, and goes on in it.
+    fn is_run(&self, address: u64, length: u64) -> bool {
+        let _ = (address, length);
+        false
+    }
     /// True if all of the range belongs to one mapping of this host's kernel.
     fn is_one(&self, address: u64, length: u64) -> bool {
         let _ = (address, length);

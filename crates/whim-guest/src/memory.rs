@@ -248,6 +248,15 @@ impl GuestMemory for Memory {
         at == end
     }
 
+    fn is_run(&self, address: u64, length: u64) -> bool {
+        let end = address.saturating_add(length).next_multiple_of(PAGE_SIZE);
+        let range = Range {
+            start: address,
+            end,
+        };
+        self.shared.table().seams(range) == Some(0)
+    }
+
     fn is_one(&self, address: u64, length: u64) -> bool {
         let entry = self.maps.covering_or_next(address).ok().flatten();
         entry.is_some_and(|entry| entry.start <= address && entry.end - address >= length)

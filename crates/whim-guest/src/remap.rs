@@ -24,10 +24,13 @@ impl Guest {
             start: address,
             end: address.saturating_add(old.next_multiple_of(PAGE_SIZE)),
         };
-        let pieces: Vec<Piece> = self.shared.table().overlapping(range).collect();
-        let (Some(first), Some(last), true) = (pieces.first(), pieces.last(), fill(range, &pieces))
-        else {
-            // Home's mapping does not go on as far as that.
+        let (pieces, seams) = {
+            let table = self.shared.table();
+            let pieces: Vec<Piece> = table.overlapping(range).collect();
+            (pieces, table.seams(range))
+        };
+        // Home looks at both ends. What is between them has to be of one of these.
+        let (Some(first), Some(last), Some(0 | 1)) = (pieces.first(), pieces.last(), seams) else {
             self.go_home(host_tid, SEVERAL);
             return Ok(());
         };
@@ -63,6 +66,7 @@ impl Guest {
             }
             return self.respond(host_tid, Response::Result(result));
         };
+        self.note_longer(call.args[0], mapping);
         let stopped = self.take_out(host_tid)?;
         // Another thread may touch the new part before it is noted.
         // Trap: a-fault-before-its-piece
@@ -77,6 +81,15 @@ impl Guest {
         noted?;
         let (stopped, result) = done?;
         self.go_on_with(host_tid, stopped, result)
+    }
+
+    /// Home's new mapping begins with what is at this address.
+    fn note_longer(&self, address: u64, mapping: MappingId) {
+        let mut table = self.shared.table();
+        if let Some(first) = table.at(address) {
+            let begins = (first.mapping, first.offset + (address - first.start));
+            table.note_longer(mapping, begins);
+        }
     }
 
     fn note_new(&self, call: &Syscall, result: i64, mapping: MappingId) -> Result<(), GuestError> {
@@ -105,39 +118,5 @@ impl Guest {
             }
         };
         show(&self.shared, piece)
-    }
-}
-
-/// Whether the pieces, which ascend, leave nothing of the range out.
-fn fill(range: Range, pieces: &[Piece]) -> bool {
-    let mut at = range.start;
-    for piece in pieces {
-        if piece.start != at {
-            return false;
-        }
-        at = piece.end;
-    }
-    at == range.end
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_range_with_a_hole_is_not_one_of_a_file() {
-        let piece = |start, end| Piece {
-            start,
-            end,
-            mapping: MappingId(1),
-            offset: 0,
-        };
-        let range = Range { start: 10, end: 20 };
-        assert!(fill(range, &[piece(10, 20)]));
-        assert!(fill(range, &[piece(10, 13), piece(13, 20)]));
-        assert!(!fill(range, &[piece(10, 13), piece(14, 20)]));
-        assert!(!fill(range, &[piece(11, 20)]));
-        assert!(!fill(range, &[piece(10, 19)]));
-        assert!(!fill(range, &[]));
     }
 }

@@ -55,6 +55,9 @@ pub struct Table {
     generations: HashMap<MappingId, u64>,
     /// Mappings: whether they may never become writable, and executable.
     restricted: HashMap<MappingId, (bool, bool)>,
+    /// Mappings that begin with what another one shows, and where in that one: of what they were made longer.
+    /// Known only of those that were made at this host.
+    parents: HashMap<MappingId, (MappingId, u64)>,
     /// A thread is made to change pieces just now, which are noted when it has.
     changing: bool,
     /// Pieces in whose place the kernel has mapped others since, the oldest first: it has unmapped or moved
@@ -84,6 +87,37 @@ impl Table {
             .map(|(_, piece)| *piece)
             .filter(move |piece| piece.end > range.start && piece.start < range.end)
             .map(move |piece| cut(piece, range))
+    }
+
+    /// How often what a range shows does not go on from one piece to the next: how many mappings there may be
+    /// at home beside the first. Nothing, if a part of the range shows no file.
+    #[must_use]
+    pub fn seams(&self, range: Range) -> Option<usize> {
+        let (mut at, mut next, mut seams) = (range.start, None, 0);
+        for piece in self.overlapping(range) {
+            if piece.start != at {
+                return None;
+            }
+            let (origin, offset) = self.origin(piece.mapping, piece.offset);
+            seams += usize::from(next.is_some_and(|next| next != (origin, offset)));
+            at = piece.end;
+            next = Some((origin, offset.wrapping_add(piece.end - piece.start)));
+        }
+        (at == range.end && next.is_some()).then_some(seams)
+    }
+
+    /// A place of a mapping, as one of the mapping that was made longer.
+    fn origin(&self, mapping: MappingId, offset: u64) -> (MappingId, u64) {
+        let parent = self.parents.get(&mapping);
+        parent.map_or((mapping, offset), |(origin, before)| {
+            (*origin, before.wrapping_add(offset))
+        })
+    }
+
+    /// Home has made one more mapping, which begins with what another one shows from this place on.
+    pub fn note_longer(&mut self, mapping: MappingId, (of, offset): (MappingId, u64)) {
+        let origin = self.origin(of, offset);
+        self.parents.insert(mapping, origin);
     }
 
     /// The piece at an address.
@@ -197,6 +231,7 @@ impl Table {
     pub fn release(&mut self, mapping: MappingId) {
         self.shown.remove(&mapping);
         self.generations.remove(&mapping);
+        self.parents.remove(&mapping);
         self.released.push(mapping);
     }
 
@@ -413,6 +448,35 @@ mod tests {
             start: start * P,
             end: end * P,
         }
+    }
+
+    #[test]
+    fn what_does_not_go_on_is_counted() {
+        let mut table = Table::default();
+        table.insert(piece(10, 12, 1, 5));
+        table.insert(piece(12, 13, 1, 7));
+        assert_eq!(table.seams(range(10, 13)), Some(0));
+        assert_eq!(table.seams(range(10, 14)), None);
+        assert_eq!(table.seams(range(9, 13)), None);
+        assert_eq!(table.seams(range(20, 21)), None);
+        // Another file between two parts of one, which begin and end as one mapping would.
+        table.show(piece(11, 12, 2, 0));
+        assert_eq!(table.seams(range(10, 13)), Some(2));
+        assert_eq!(table.seams(range(11, 13)), Some(1));
+    }
+
+    #[test]
+    fn what_was_made_longer_goes_on() {
+        let mut table = Table::default();
+        table.insert(piece(10, 12, 1, 5));
+        table.note_longer(MappingId(2), (MappingId(1), 5 * P));
+        table.insert(piece(12, 13, 2, 2));
+        table.note_longer(MappingId(3), (MappingId(2), P));
+        table.insert(piece(13, 15, 3, 2));
+        assert_eq!(table.seams(range(10, 15)), Some(0));
+        table.unmap(range(13, 15));
+        table.insert(piece(13, 15, 3, 2));
+        assert_eq!(table.seams(range(10, 15)), Some(1));
     }
 
     #[test]

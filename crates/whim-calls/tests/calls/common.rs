@@ -69,6 +69,10 @@ impl GuestMemory for Pages {
         files.any(|(from, to)| *from <= address && address + length <= *to)
     }
 
+    fn is_run(&self, address: u64, length: u64) -> bool {
+        self.is_file(address, length)
+    }
+
     fn forbids(&self, address: u64, length: u64, protection: u32) -> bool {
         protection & 4 != 0 && self.has_file(address, length)
     }
