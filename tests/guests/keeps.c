@@ -484,6 +484,29 @@ static void asks_longer(void)
     say("%d", asks_seams(3, 5, MREMAP_MAYMOVE));
 }
 
+/* Signals whose action is no handler, but was set with all that belongs to one; */
+static const int unhandled[] = {SIGUSR1, SIGWINCH, SIGTRAP, SIGHUP, 35};
+
+static void actions_set(void)
+{
+    for (int index = 0; index < 5; index++) {
+        struct sigaction act = {.sa_handler = index < 3 ? SIG_IGN : SIG_DFL,
+                                .sa_flags = SA_RESTART | SA_ONSTACK | (index % 2 ? SA_NODEFER : SA_SIGINFO)};
+        sigaddset(&act.sa_mask, SIGTERM + index);
+        need(sigaction(unhandled[index], &act, NULL) == 0, "sigaction");
+    }
+    say("set");
+}
+
+static void actions(void)
+{
+    for (int index = 0; index < 5; index++) {
+        unsigned long act[4];
+        need(syscall(SYS_rt_sigaction, unhandled[index], NULL, act, 8) == 0, "sigaction");
+        say(" %lx %lx %d %lx", act[0], act[1], act[2] != 0, act[3]);
+    }
+}
+
 static void asks_advice(void)
 {
     say("%d", error_of(madvise(both, 4 * PAGE, MADV_WILLNEED)));
@@ -858,6 +881,7 @@ static const struct {
     {"enter", enter}, {"second stack", second_stack}, {"which stack", which_stack},
     {"limits 1", limits_1}, {"limits 2", limits_2}, {"limits", limits},
     {"asks prepare", asks_prepare}, {"asks write", asks_write}, {"asks second", asks_second},
+    {"actions set", actions_set}, {"actions", actions},
     {"asks several", asks_several}, {"asks shorter", asks_shorter}, {"asks longer", asks_longer},
     {"asks advice", asks_advice}, {"asks room", asks_room},
     {"asks growing", asks_growing}, {"asks locked", asks_locked}, {"asks dropped", asks_dropped},

@@ -24,6 +24,15 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("kept::masks_of_waits", 3, masks_of_waits),
         Case::in_lab("kept::another_alternate_stack", 3, another_alternate_stack),
         Case::in_lab("kept::denied_time_stamps", 3, denied_stamps),
+        Case::in_lab("kept::actions_without_handlers", 3, |cluster| {
+            let places = [
+                ("n1", "actions set"),
+                ("n2", "actions"),
+                ("n3", "actions"),
+                ("home", "actions"),
+            ];
+            same(cluster, "keeps", &places)
+        }),
         Case::in_lab("kept::limits", 2, limits),
         Case::in_lab("kept::narrow_limits", 2, narrow_limits),
         Case::in_lab("kept::what_only_home_knows", 3, what_only_home_knows),

@@ -27,8 +27,8 @@ use whim_sys::ptrace::{RawSigInfo, TraceError};
 use whim_sys::{cpu, foreign, pulse};
 
 const SIGNALS: u64 = 64;
-const SIGCHLD: u64 = 17;
 const SIGKILL: u64 = 9;
+const SIGSTOP: u64 = 19;
 const LDT_READ: u64 = 0;
 const ARCH_GET_XCOMP_PERM: u64 = 0x1022;
 const SA_RESTART: u64 = 0x1000_0000;
@@ -348,9 +348,11 @@ impl Frozen {
     /// not all of them may be asked about.
     fn ask(&mut self, starts: &[u64]) -> Result<Answers, CaptureError> {
         let scratch = self.scratch()?;
-        let asked: Vec<u64> = (1..=SIGNALS)
-            .filter(|signal| self.status.caught >> (signal - 1) & 1 == 1 || *signal == SIGCHLD)
-            .collect();
+        // Actions that are no handlers have flags and a mask as well. They come last: what concerns the memory has
+        // room in the first list then.
+        let settable = (1..=SIGNALS).filter(|signal| !matches!(*signal, SIGKILL | SIGSTOP));
+        let (caught, others): (Vec<u64>, Vec<u64>) =
+            settable.partition(|signal| self.status.caught >> (signal - 1) & 1 == 1);
         let action = |signal: &u64| {
             let into = scratch.start + (signal - 1) * ACTION_SIZE;
             Syscall::new(libc::SYS_rt_sigaction, &[*signal, 0, into, 8])
@@ -363,21 +365,21 @@ impl Frozen {
             .collect();
         lists[0].1.extend(ask_process(scratch));
         let room = OPERATIONS_MAX - lists[0].1.len();
-        let (first, later) = asked.split_at(room.min(asked.len()));
+        let (first, later) = caught.split_at(room.min(caught.len()));
         lists[0].1.extend(first.iter().map(action));
         let room = OPERATIONS_MAX - lists[0].1.len();
         let starts = &starts[..room.min(starts.len())];
         let modes = capture_remarks::ask_modes(starts, scratch.start + MODES_OFFSET as u64);
         lists[0].1.extend(modes);
         let results = self.run_many(&lists)?;
-        let more: Vec<Syscall> = later.iter().map(action).collect();
+        let more: Vec<Syscall> = later.iter().chain(&others).map(action).collect();
         let leader = self.threads[0].tid;
         self.run(leader, &more)?;
         for ((tid, _), results) in lists.iter().zip(&results) {
             accepted("sigaltstack", *tid, results[0])?;
             accepted("prctl(PR_GET_TID_ADDRESS)", *tid, results[1])?;
         }
-        self.answers(scratch, &asked, starts, &results)
+        self.answers(scratch, &[caught, others].concat(), starts, &results)
     }
 
     /// The actions of all signals; `word` reads what the process has stored of those that were asked for.
