@@ -9,6 +9,7 @@
 #include <linux/landlock.h>
 #include <linux/mempolicy.h>
 #include <linux/securebits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -507,6 +508,92 @@ static void actions(void)
     }
 }
 
+/* What a wait lets through that signals have waited for: those that are ignored are dropped by it, and do not end it;
+ * a handler ends it, whatever is dropped before. */
+static volatile int handled;
+
+static void on_wait(int number)
+{
+    (void)number;
+    handled++;
+}
+
+static void wait_through(int ignored, int caught)
+{
+    struct sigaction act = {.sa_handler = on_wait, .sa_flags = SA_RESTART};
+    struct timespec soon = {0, 1000};
+    sigset_t block, none;
+    sigfillset(&act.sa_mask);
+    sigemptyset(&none);
+    sigemptyset(&block);
+    if (ignored)
+        sigaddset(&block, ignored);
+    if (caught)
+        sigaddset(&block, caught);
+    need(sigprocmask(SIG_BLOCK, &block, NULL) == 0, "sigprocmask");
+    need(ignored == 0 || signal(ignored, ignored == SIGWINCH ? SIG_DFL : SIG_IGN) != SIG_ERR, "signal");
+    need(caught == 0 || sigaction(caught, &act, NULL) == 0, "sigaction");
+    need(ignored == 0 || syscall(SYS_tgkill, getpid(), gettid(), ignored) == 0, "tgkill");
+    need(caught == 0 || syscall(SYS_tgkill, getpid(), gettid(), caught) == 0, "tgkill");
+    handled = 0;
+    int result = ppoll(NULL, 0, &soon, &none);
+    say(" %d %d %d", result, result < 0 ? errno : 0, handled);
+    sigpending(&none);
+    say(" %d%d", ignored && sigismember(&none, ignored) == 1, caught && sigismember(&none, caught) == 1);
+    need(sigprocmask(SIG_UNBLOCK, &block, NULL) == 0, "sigprocmask");
+    if (caught)
+        signal(caught, SIG_DFL);
+}
+
+static int to_waiter[2];
+
+/* Sends the process a signal that is ignored until one does not wait, and lets the first thread go on. */
+static void *send_ignored(void *nothing)
+{
+    struct timespec none = {0, 0}, soon = {0, 1000000};
+    sigset_t set;
+    int waits = 1;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    for (int round = 0; waits && round < 2000; round++) {
+        kill(getpid(), SIGUSR1);
+        waits = sigtimedwait(&set, NULL, &none) == SIGUSR1;
+        nanosleep(&soon, NULL);
+    }
+    need(write(to_waiter[1], waits ? "1" : "0", 1) == 1, "write");
+    return nothing;
+}
+
+/* The same while a thread is in its wait. */
+static void wait_meanwhile(void)
+{
+    sigset_t block, none;
+    char waits;
+    pthread_t sender;
+    sigemptyset(&none);
+    sigemptyset(&block);
+    sigaddset(&block, SIGUSR1);
+    need(sigprocmask(SIG_BLOCK, &block, NULL) == 0 && pipe(to_waiter) == 0, "pipe");
+    need(pthread_create(&sender, NULL, send_ignored, NULL) == 0, "pthread_create");
+    struct pollfd end = {.fd = to_waiter[0], .events = POLLIN};
+    int result = ppoll(&end, 1, NULL, &none);
+    need(read(to_waiter[0], &waits, 1) == 1 && pthread_join(sender, NULL) == 0, "its end");
+    say(" %d %c", result, waits);
+    close(to_waiter[0]);
+    close(to_waiter[1]);
+    need(sigprocmask(SIG_UNBLOCK, &block, NULL) == 0, "sigprocmask");
+}
+
+static void waits_through(void)
+{
+    wait_through(SIGUSR1, 0);
+    wait_through(SIGWINCH, 0);
+    wait_through(0, 34);
+    wait_through(SIGUSR1, 34);
+    wait_through(35, 34);
+    wait_meanwhile();
+}
+
 static void asks_advice(void)
 {
     say("%d", error_of(madvise(both, 4 * PAGE, MADV_WILLNEED)));
@@ -881,7 +968,7 @@ static const struct {
     {"enter", enter}, {"second stack", second_stack}, {"which stack", which_stack},
     {"limits 1", limits_1}, {"limits 2", limits_2}, {"limits", limits},
     {"asks prepare", asks_prepare}, {"asks write", asks_write}, {"asks second", asks_second},
-    {"actions set", actions_set}, {"actions", actions},
+    {"waits through", waits_through}, {"actions set", actions_set}, {"actions", actions},
     {"asks several", asks_several}, {"asks shorter", asks_shorter}, {"asks longer", asks_longer},
     {"asks advice", asks_advice}, {"asks room", asks_room},
     {"asks growing", asks_growing}, {"asks locked", asks_locked}, {"asks dropped", asks_dropped},

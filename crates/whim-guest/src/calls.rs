@@ -231,8 +231,8 @@ impl Guest {
         else {
             return Ok(());
         };
-        let (call, cancelled) = (waiting.call, waiting.cancelled);
-        let masked = self.mask_for_home(host_tid, &call, waiting.again);
+        let (call, cancelled, again) = (waiting.call, waiting.cancelled, waiting.again);
+        let masked = self.mask_for_home(host_tid, &call, again);
         if self.goes_home_for(host_tid, forward.wait_mask) {
             return Ok(());
         }
@@ -241,8 +241,11 @@ impl Guest {
             // handler.
             return self.respond(host_tid, Response::Result(ERESTARTNOINTR));
         }
-        if forward.wait_mask.is_some() && self.has_deliverable(host_tid, forward.wait_mask) {
-            return self.interrupt_under_mask(host_tid, forward.wait_mask.unwrap_or(0));
+        if let Some(mask) = forward.wait_mask
+            && (self.has_deliverable(host_tid, Some(mask))
+                || !again && self.has_let_through(host_tid, mask))
+        {
+            return self.interrupt_under_mask(host_tid, mask);
         }
         let kind = Kind::Forward(Forwarded {
             regions: places(&forward.regions),

@@ -54,6 +54,10 @@ impl Guest {
         let Some(info) = self.own_info(&signal) else {
             return self.respond(host_tid, Response::Continue);
         };
+        if self.effect(signal.signal) == Effect::Nothing && signal.signal != libc::SIGCONT {
+            // The mask of that call lets it through, but the kernel here knows the thread under another one.
+            return self.respond(host_tid, Response::Result(0));
+        }
         // The signal must be queued before the call that it interrupts returns.
         self.queue(target, chosen, signal.signal, info)?;
         self.respond(host_tid, Response::Result(0))

@@ -87,6 +87,14 @@ impl Guest {
         status.all_pending() & !blocked & status.caught != 0
     }
 
+    /// Whether a signal waits because the thread blocks it, and is let through by the mask of its call. It need not
+    /// have a handler: it may be dropped then, or end the program.
+    #[must_use]
+    pub(crate) fn has_let_through(&self, host_tid: i32, wait_mask: u64) -> bool {
+        let status = self.status(host_tid);
+        status.all_pending() & status.blocked & !wait_mask != 0
+    }
+
     /// A signal is about to be delivered to a thread.
     ///
     /// # Errors
@@ -671,15 +679,15 @@ impl Guest {
     }
 }
 
-/// Restores the registers of the call that a handler interrupts: the call returns EINTR. If no
-/// handler runs, the call is made again.
+/// Restores the registers of the call that a handler interrupts: the call returns EINTR. If no handler runs, the
+/// call is made again. Of a signal that is dropped the kernel here decides which: a handler may follow.
 fn restore_suspended(
     stopped: &Stopped,
     registers: Registers,
     effect: Effect,
 ) -> Result<(), GuestError> {
     let mut registers = registers;
-    if effect == Effect::Caught {
+    if matches!(effect, Effect::Caught | Effect::Nothing) {
         registers.rax = ERESTARTNOHAND.cast_unsigned();
     } else {
         registers.rax = registers.orig_rax;
