@@ -594,6 +594,47 @@ static void waits_through(void)
     wait_meanwhile();
 }
 
+static volatile pid_t other_thread, who_handled;
+
+static void on_own(int number, siginfo_t *info, void *context)
+{
+    (void)number, (void)context;
+    handled = info->si_value.sival_int;
+    who_handled = gettid();
+}
+
+static void *until_handled(void *nothing)
+{
+    struct timespec soon = {0, 1000000};
+    other_thread = gettid();
+    for (int round = 0; handled == 0 && round < 2000; round++)
+        nanosleep(&soon, NULL);
+    return nothing;
+}
+
+/* A signal with a siginfo of the program's own, by the descriptor of a thread (there are none before Linux 6.9). */
+static void asks_thread(void)
+{
+    struct sigaction act = {.sa_sigaction = on_own, .sa_flags = SA_SIGINFO | SA_RESTART};
+    siginfo_t info = {.si_signo = SIGUSR1, .si_code = SI_QUEUE};
+    pthread_t other;
+    handled = other_thread = 0;
+    info.si_value.sival_int = 42;
+    need(sigaction(SIGUSR1, &act, NULL) == 0, "sigaction");
+    need(pthread_create(&other, NULL, until_handled, NULL) == 0, "pthread_create");
+    while (other_thread == 0)
+        sched_yield();
+    int descriptor = syscall(SYS_pidfd_open, other_thread, O_EXCL);
+    if (descriptor < 0)
+        handled = -1;
+    else
+        say("%d ", error_of(syscall(SYS_pidfd_send_signal, descriptor, SIGUSR1, &info, 0)));
+    pthread_join(other, NULL);
+    say("%d %d", handled, who_handled == other_thread);
+    close(descriptor);
+    signal(SIGUSR1, SIG_DFL);
+}
+
 static void asks_advice(void)
 {
     say("%d", error_of(madvise(both, 4 * PAGE, MADV_WILLNEED)));
@@ -970,7 +1011,7 @@ static const struct {
     {"asks prepare", asks_prepare}, {"asks write", asks_write}, {"asks second", asks_second},
     {"waits through", waits_through}, {"actions set", actions_set}, {"actions", actions},
     {"asks several", asks_several}, {"asks shorter", asks_shorter}, {"asks longer", asks_longer},
-    {"asks advice", asks_advice}, {"asks room", asks_room},
+    {"asks advice", asks_advice}, {"asks thread", asks_thread}, {"asks room", asks_room},
     {"asks growing", asks_growing}, {"asks locked", asks_locked}, {"asks dropped", asks_dropped},
     {"narrow", narrow}, {"narrow data", narrow_data}, {"no lock right", no_lock_right}, {"narrow locks", narrow_locks}, {"room", room},
     {"share 1", share_1}, {"share 2", share_2}, {"shares", shares},

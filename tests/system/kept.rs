@@ -24,6 +24,10 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("kept::masks_of_waits", 3, masks_of_waits),
         Case::in_lab("kept::another_alternate_stack", 3, another_alternate_stack),
         Case::in_lab("kept::denied_time_stamps", 3, denied_stamps),
+        Case::in_lab("kept::signals_of_its_own_making", 3, |cluster| {
+            let places = ["n1", "n2", "n3", "home"].map(|place| (place, "asks thread"));
+            same(cluster, "keeps", &places)
+        }),
         Case::in_lab("kept::what_waits_let_through", 3, |cluster| {
             let places = ["n1", "n2", "n3", "home"].map(|place| (place, "waits through"));
             same(cluster, "keeps", &places)

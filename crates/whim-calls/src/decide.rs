@@ -331,6 +331,18 @@ pub(crate) fn rt_tgsigqueueinfo(builder: &mut Builder<'_>) -> Flow {
     own_signal(builder, Some(tgid), Some(tid), 2, Some(3))
 }
 
+/// PIDFD_SIGNAL_THREAD_GROUP and PIDFD_SIGNAL_PROCESS_GROUP
+const PIDFD_GROUPS: u32 = 2 | 4;
+
+/// A descriptor may be that of a thread. A signal says for which thread it is only if the kernel has made its siginfo.
+pub(crate) fn pidfd_send_signal(builder: &mut Builder<'_>) -> Flow {
+    let info = builder.value(2);
+    if builder.int(1) != 0 && info != 0 && builder.unsigned(3) & PIDFD_GROUPS == 0 {
+        return go_home("it sends a signal of its own making to what may be a thread");
+    }
+    builder.region(info, SIGINFO, In, Returned::Nothing)
+}
+
 fn own_signal(
     builder: &mut Builder<'_>,
     tgid: Option<i32>,

@@ -477,7 +477,7 @@ table! {
     rseq => local();
     uretprobe => home(PROBES);
     uprobe => home(PROBES);
-    pidfd_send_signal => forward(&[V, V, get(128)]);
+    pidfd_send_signal => decided(decide::pidfd_send_signal, "with a siginfo, and not to a group: home");
     io_uring_setup => home(RING);
     io_uring_enter => home(RING);
     io_uring_register => home(RING);

@@ -77,7 +77,8 @@ CASE(others, "pidfd_open pidfd_send_signal", prepare_child)
     TRY(pidfd_open, .note = "own", .b = {V(self), V(0)}, .flags = CLOSES);
     TRY(pidfd_open, .note = "missing", .b = {V(0x3fffffff), V(0)}, .flags = CLOSES);
     TRY(pidfd_open, .note = "flags", .b = {V(child), V(-1)}, .flags = CLOSES);
-    TRY(pidfd_send_signal, .b = {V(fd), V(SIGWINCH), I(&queued, 128), V(0)});
+    /* To the process (PIDFD_SIGNAL_THREAD_GROUP): for what may be a thread a program comes home. */
+    TRY(pidfd_send_signal, .b = {V(fd), V(SIGWINCH), I(&queued, 128), V(2)});
     TRY(pidfd_send_signal, .note = "plain", .b = {V(fd), V(SIGWINCH), V(0), V(0)});
     TRY(pidfd_send_signal, .note = "flags", .b = {V(fd), V(SIGWINCH), V(0), V(-1)});
     TRY(kill, .note = "child", .b = {V(child), V(SIGWINCH)});

@@ -219,6 +219,21 @@ fn signals_to_the_own_process_are_carried() {
 }
 
 #[test]
+fn a_signal_of_its_own_making_to_what_may_be_a_thread_is_sent_at_home() {
+    let memory = pages();
+    let home = |args: &[u64]| goes_home(&memory, Sysno::pidfd_send_signal, args);
+    assert!(home(&[3, 10, RW, 0]));
+    // PIDFD_SIGNAL_THREAD, and flags that no kernel knows.
+    assert!(home(&[3, 10, RW, 1]));
+    assert!(home(&[3, 10, RW, 8]));
+    // To groups, without a siginfo, and no signal at all.
+    assert!(!home(&[3, 10, RW, 2]));
+    assert!(!home(&[3, 10, RW, 4]));
+    assert!(!home(&[3, 10, 0, 1]));
+    assert!(!home(&[3, 0, RW, 0]));
+}
+
+#[test]
 fn signal_actions_are_read_for_home() {
     let mut memory = pages();
     memory.words(RW, &[0x40_0000, 0x1000_0004, 0, 0xff]);
