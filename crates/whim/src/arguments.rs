@@ -156,9 +156,9 @@ impl FromStr for Ago {
 pub(crate) struct Logged {
     /// What this process did alone, and not also what others did
     #[arg(value_name = "PID")]
-    pub only: Option<ProcessName>,
+    pub pid: Option<ProcessName>,
     /// How many calls this process sent home
-    #[arg(long, value_name = "PID", conflicts_with_all = ["only", "since"])]
+    #[arg(long, value_name = "PID", conflicts_with_all = ["pid", "since"])]
     pub calls: Option<ProcessName>,
     /// From so long ago: a number and s, m, h or d
     #[arg(long, value_name = "TIME")]

@@ -60,7 +60,7 @@ impl Kind {
 /// What an argument of a verb (`lab cut`) takes, if only a running system knows its words.
 fn kind(verb: &str, argument: &str) -> Option<Kind> {
     Some(match (verb, argument) {
-        ("migrate" | "bring" | "go" | "why", "pid") | ("log", "calls") => Kind::Program,
+        ("migrate" | "bring" | "go" | "why" | "log", "pid") | ("log", "calls") => Kind::Program,
         ("migrate", "to") => Kind::Target,
         ("run", "on") => Kind::Host,
         ("run" | "shell", "only" | "avoid") => Kind::Hosts,

@@ -466,7 +466,7 @@ fn show_link(mut client: Client, json: bool) -> Result<()> {
 
 fn show_log(connect: &Connect<'_>, arguments: Logged) -> Result<()> {
     let pid_of = |name: Option<ProcessName>| name.map(|name| here(&name, connect)).transpose();
-    let (only, calls) = (pid_of(arguments.only)?, pid_of(arguments.calls)?);
+    let (only, calls) = (pid_of(arguments.pid)?, pid_of(arguments.calls)?);
     let since = arguments
         .since
         .map_or(0, |ago| history::now_ms().saturating_sub(ago.milliseconds));
