@@ -212,7 +212,9 @@ CASE(process_descriptors, AWAY)
     printf("poll %d\n", poll(both, 3, 0));
     catch(SIGUSR1, 0);
     info.si_code = SI_QUEUE, info.si_signo = SIGUSR1, info.si_pid = getpid(), info.si_value.sival_int = 44;
-    int result = syscall(SYS_pidfd_send_signal, own, SIGUSR1, &info, 0);
+    /* It names the process's group of threads (PIDFD_SIGNAL_THREAD_GROUP, Linux 6.9): for what may be a thread it would go
+     * home. */
+    int result = syscall(SYS_pidfd_send_signal, own, SIGUSR1, &info, 2);
     await_caught(1);
     printf("sent %d\n", result);
     result = syscall(SYS_pidfd_send_signal, own, SIGUSR1, NULL, 0);
