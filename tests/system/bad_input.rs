@@ -219,7 +219,7 @@ fn run_reports(cluster: &Cluster) -> Result<()> {
     for (words, code) in [
         (&["sh", "-c", "exit 0"][..], 0),
         (&["sh", "-c", "exit 77"], 77),
-        (&["/nonexistent"], 127),
+        (&["/proc/nonexistent"], 127),
         (&["nonexistent-command"], 127),
         (&["/etc/passwd"], 126),
         (&["/"], 126),
