@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use super::rooms::code_lines;
 use crate::workspace::Workspace;
 
 /// How many files a circle has at most, in crates that grew large ones before.
@@ -64,11 +65,8 @@ fn arrows(modules: &BTreeMap<String, String>) -> Arrows {
 
 /// The paths within the crate that a source names outside of its tests, from the crate's root.
 fn paths(module: &str, source: &str) -> Vec<String> {
-    let code = source.split("#[cfg(test)]\nmod tests").next();
-    let code = code.unwrap_or_default().lines();
-    let code = code.map(|line| line.split("//").next().unwrap_or_default());
     let mut paths = Vec::new();
-    for line in code {
+    for line in code_lines(source) {
         for (root, base) in [("crate::", ""), ("super::", module)] {
             for (at, _) in line.match_indices(root) {
                 let is_letter =

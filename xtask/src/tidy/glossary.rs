@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use super::rooms::without_tests;
 use crate::workspace::Workspace;
 
 const DOCUMENT: &str = "ARCHITECTURE.md";
@@ -63,8 +64,7 @@ fn words(text: &str) -> Option<impl Iterator<Item = (&str, &str)>> {
 
 /// Types that a source defines, but for those of its tests.
 fn types(source: &str) -> impl Iterator<Item = &str> {
-    let code = source.split("#[cfg(test)]\nmod tests {").next();
-    code.unwrap_or_default().lines().filter_map(|line| {
+    without_tests(source).lines().filter_map(|line| {
         let mut words = line.split_whitespace();
         let mut word = words.next()?;
         if word.starts_with("pub") {

@@ -64,22 +64,29 @@ fn room(inner: &Path) -> Option<&str> {
     Some(first.strip_suffix(".rs").unwrap_or(first))
 }
 
+/// A source without its tests. (Tests in a file of their own are named at its beginning, where nothing ends.)
+pub(super) fn without_tests(source: &str) -> &str {
+    let code = source.split("#[cfg(test)]\nmod tests {").next();
+    code.unwrap_or_default()
+}
+
+/// The lines of a source outside of its tests, each without its comment.
+pub(super) fn code_lines(source: &str) -> impl Iterator<Item = &str> {
+    let lines = without_tests(source).lines();
+    lines.map(|line| line.split("//").next().unwrap_or_default())
+}
+
 /// Which of these rooms a source names, and in which line for the first time.
 fn named<'a>(source: &str, rooms: &[&'a str]) -> Vec<(&'a str, usize)> {
-    let code = source
-        .split("#[cfg(test)]\nmod tests")
-        .next()
-        .unwrap_or_default();
     let first = |room: &&'a str| {
         let path = format!("crate::{room}");
-        let names = |line: &str| {
-            let code = line.split("//").next().unwrap_or_default();
+        let names = |code: &str| {
             code.match_indices(&path).any(|(at, _)| {
                 let next = code[at + path.len()..].chars().next();
                 !next.is_some_and(|letter| letter.is_alphanumeric() || letter == '_')
             })
         };
-        let line = code.lines().position(names)?;
+        let line = code_lines(source).position(names)?;
         Some((*room, line + 1))
     };
     rooms.iter().filter_map(first).collect()
@@ -101,7 +108,7 @@ mod tests {
 
     #[test]
     fn only_code_outside_of_tests_names_a_room() {
-        let source = "use crate::b;\n// crate::a\nuse crate::ab::c;\nfn x() { crate::a::y() }\n#[cfg(test)]\nmod tests {\nuse crate::d;\n}\n";
-        assert_eq!(named(source, &["a", "b", "d"]), [("a", 4), ("b", 1)]);
+        let source = "#[cfg(test)]\nmod tests;\nuse crate::b;\n// crate::a\nuse crate::ab::c;\nfn x() { crate::a::y() }\n#[cfg(test)]\nmod tests {\nuse crate::d;\n}\n";
+        assert_eq!(named(source, &["a", "b", "d"]), [("a", 6), ("b", 3)]);
     }
 }
