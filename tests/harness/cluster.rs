@@ -277,11 +277,30 @@ impl Cluster {
         Ok(self.run(node, &words)?.trim().to_owned())
     }
 
+    /// Waits until the daemon of a node has written down all its programs for the next one, which it does in a moment
+    /// after they have begun.
+    ///
+    /// # Errors
+    /// When it does not in time.
+    pub fn written_down(&self, node: &str) -> Result<()> {
+        let file = self.state(node).join("candidates.json");
+        eventually(SHORT, &format!("{node} writes its programs down"), || {
+            let rows = self.rows(node, false)?;
+            let mut here = rows
+                .iter()
+                .filter(|row| row.home == node && row.place == node);
+            let noted = fs::read_to_string(&file).unwrap_or_default();
+            let all = here.all(|row| noted.contains(&format!("\"pid\":{},", row.pid)));
+            Ok(all.then_some(()))
+        })
+    }
+
     /// Kills the daemon of a node and starts it again.
     ///
     /// # Errors
     /// When it does not answer in time.
     pub fn restart_daemon(&self, node: &str) -> Result<()> {
+        self.written_down(node)?;
         let pid = self.daemon_pid(node)?;
         self.run(node, &["kill", "-KILL", &pid])?;
         eventually(Duration::from_secs(10), "the daemon is gone", || {

@@ -34,6 +34,7 @@ fn end_daemon(cluster: &Cluster) -> Result<()> {
         let noted = cluster.run("n1", &["sh", "-c", "cat /run/whim/node || true"])?;
         Ok((noted == "n1").then_some(()))
     })?;
+    cluster.written_down("n1")?;
     let pid = cluster.daemon_pid("n1")?;
     cluster.run("n1", &["kill", "-KILL", &pid])?;
     eventually(SHORT, "the daemon is gone", || {
