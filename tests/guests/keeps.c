@@ -594,6 +594,72 @@ static void waits_through(void)
     wait_meanwhile();
 }
 
+/* One wait of each kind under an empty mask, while a signal waits that it lets through. */
+static long one_wait(int kind, int descriptor, int epoll, struct timespec *time)
+{
+    struct pollfd one = {.fd = descriptor, .events = POLLIN, .revents = 0x55};
+    struct epoll_event event = {0};
+    fd_set set;
+    sigset_t none;
+    long result;
+    FD_ZERO(&set);
+    FD_SET(descriptor, &set);
+    sigemptyset(&none);
+    uint64_t pair[2] = {(uintptr_t)&none, 8};
+    switch (kind) {
+    case 0:
+        result = syscall(SYS_ppoll, &one, 1, time, &none, 8);
+        say(" [%x]", one.revents);
+        break;
+    case 1:
+        result = syscall(SYS_pselect6, descriptor + 1, &set, NULL, NULL, time, pair);
+        say(" [%d %d]", FD_ISSET(descriptor, &set) != 0, pair[1] == 8);
+        break;
+    case 2:
+        result = syscall(SYS_epoll_pwait, epoll, &event, 1, time ? (int)(time->tv_nsec / 1000000) : -1, &none, 8);
+        say(" [%x]", event.events);
+        break;
+    default:
+        result = syscall(SYS_epoll_pwait2, epoll, &event, 1, time, &none, 8);
+        say(" [%x]", event.events);
+        if (result < 0 && errno == ENOSYS)
+            result = 0, say(" none");
+    }
+    return result;
+}
+
+static void waits_ready(void)
+{
+    const struct timespec times[] = {{0, 0}, {0, 20000000}, {0, 2000000000}, {-1, 0}};
+    struct sigaction act = {.sa_handler = on_wait, .sa_flags = SA_RESTART};
+    struct epoll_event event = {.events = EPOLLIN};
+    int pipes[2], epoll = epoll_create1(0);
+    sigset_t block, pending;
+    sigemptyset(&block);
+    sigaddset(&block, SIGUSR1);
+    need(sigaction(SIGUSR1, &act, NULL) == 0 && sigprocmask(SIG_BLOCK, &block, NULL) == 0, "signals");
+    need(pipe(pipes) == 0 && epoll_ctl(epoll, EPOLL_CTL_ADD, pipes[0], &event) == 0, "pipe");
+    for (int ready = 0; ready < 2; ready++) {
+        need(!ready || write(pipes[1], "x", 1) == 1, "write");
+        for (int kind = 0; kind < 4; kind++)
+            for (int which = 0; which < 5; which++) {
+                struct timespec time = times[which & 3];
+                if (kind == 2 && which > 1 && which < 4)
+                    continue;
+                need(syscall(SYS_tgkill, getpid(), gettid(), SIGUSR1) == 0, "tgkill");
+                handled = errno = 0;
+                long result = one_wait(kind, pipes[0], epoll, which == 4 ? NULL : &time);
+                int error = result < 0 ? errno : 0;
+                sigpending(&pending);
+                say("%ld %d %d%d", result, error, handled, sigismember(&pending, SIGUSR1));
+                sigprocmask(SIG_UNBLOCK, &block, NULL);
+                sigprocmask(SIG_BLOCK, &block, NULL);
+            }
+    }
+    need(sigprocmask(SIG_UNBLOCK, &block, NULL) == 0 && signal(SIGUSR1, SIG_DFL) != SIG_ERR, "signals");
+    close(epoll), close(pipes[0]), close(pipes[1]);
+}
+
 static volatile pid_t other_thread, who_handled;
 
 static void on_own(int number, siginfo_t *info, void *context)
@@ -1009,7 +1075,7 @@ static const struct {
     {"enter", enter}, {"second stack", second_stack}, {"which stack", which_stack},
     {"limits 1", limits_1}, {"limits 2", limits_2}, {"limits", limits},
     {"asks prepare", asks_prepare}, {"asks write", asks_write}, {"asks second", asks_second},
-    {"waits through", waits_through}, {"actions set", actions_set}, {"actions", actions},
+    {"waits through", waits_through}, {"waits ready", waits_ready}, {"actions set", actions_set}, {"actions", actions},
     {"asks several", asks_several}, {"asks shorter", asks_shorter}, {"asks longer", asks_longer},
     {"asks advice", asks_advice}, {"asks thread", asks_thread}, {"asks room", asks_room},
     {"asks growing", asks_growing}, {"asks locked", asks_locked}, {"asks dropped", asks_dropped},

@@ -32,6 +32,10 @@ pub(crate) fn cases() -> Vec<Case> {
             let places = ["n1", "n2", "n3", "home"].map(|place| (place, "waits through"));
             same(cluster, "keeps", &places)
         }),
+        Case::in_lab("kept::ready_before_a_signal", 3, |cluster| {
+            let places = ["n1", "n2", "n3", "home"].map(|place| (place, "waits ready"));
+            same(cluster, "keeps", &places)
+        }),
         Case::in_lab("kept::actions_without_handlers", 3, |cluster| {
             let places = [
                 ("n1", "actions set"),

@@ -3,9 +3,11 @@
 use crate::cut::end_call;
 use crate::error::GuestError;
 use crate::guest::{After, Forwarded, Guest, Kind, Outgoing, Thread, Trace, Waiting};
+use crate::masked::{Look, look};
 use crate::mirrored::Mirror;
 use crate::numbers::low;
 use crate::pager::Shared;
+use crate::reply::Reply;
 use crate::table::Piece;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
@@ -17,25 +19,13 @@ use whim_image::freeze_calls::{
 use whim_journey::message::{
     CallRequest, Disposition, MAPPED_WITHOUT_EXECUTION, RELEASED_MAX, ToHome, WireRegion,
 };
-use whim_model::{MappingFlags, MappingId, PAGE_SIZE, Syscall};
+use whim_model::{MappingFlags, PAGE_SIZE, Syscall};
 use whim_sys::ptrace::{Stopped, TraceError};
 use whim_sys::seccomp::{Notification, Response};
 use whim_sys::uffd::Mode;
 
 /// Calls taken from the listener before other work gets its turn.
 const BATCH: usize = 64;
-
-/// Home's answer to something a thread waits for.
-#[derive(Clone, Debug)]
-pub(crate) struct Reply {
-    pub tid: i32,
-    pub sequence: u64,
-    pub result: i64,
-    /// How many bytes of the tail belong to each region.
-    pub outputs: Vec<u32>,
-    pub mapping: Option<MappingId>,
-    pub tail: Vec<u8>,
-}
 
 impl Guest {
     /// Receives reported calls and decides them.
@@ -214,7 +204,7 @@ impl Guest {
     pub(crate) fn forward(
         &mut self,
         host_tid: i32,
-        forward: Forward,
+        mut forward: Forward,
         after: After,
     ) -> Result<(), GuestError> {
         // Home's answer must not meet a missing page either.
@@ -241,11 +231,19 @@ impl Guest {
             // handler.
             return self.respond(host_tid, Response::Result(ERESTARTNOINTR));
         }
-        if let Some(mask) = forward.wait_mask
-            && (self.has_deliverable(host_tid, Some(mask))
-                || !again && self.has_let_through(host_tid, mask))
-        {
-            return self.interrupt_under_mask(host_tid, mask);
+        let due = forward
+            .wait_mask
+            .filter(|mask| self.is_due(host_tid, *mask, again));
+        let (mut number, mut looks) = (call.number, false);
+        if let Some(mask) = due {
+            forward = match look(&call, forward) {
+                Look::Sleeps => return self.interrupt_under_mask(host_tid, mask),
+                Look::AsItStands(forward) => forward,
+                Look::Once(other, forward) => {
+                    (number, looks) = (other, true);
+                    forward
+                }
+            };
         }
         let kind = Kind::Forward(Forwarded {
             regions: places(&forward.regions),
@@ -253,6 +251,7 @@ impl Guest {
             after,
             is_quick: !forward.may_block,
             is_await: false,
+            looks,
         });
         let Some((tid, sequence)) = self.waits(host_tid, kind) else {
             return Ok(());
@@ -266,7 +265,7 @@ impl Guest {
         let message = ToHome::Call(CallRequest {
             tid,
             sequence,
-            number: call.number,
+            number,
             args: forward.args,
             may_block: forward.may_block,
             masked,
@@ -504,28 +503,18 @@ impl Guest {
         forwarded: &Forwarded,
         reply: &Reply,
     ) -> Result<(), GuestError> {
-        if (ERESTART_RESTARTBLOCK..=ERESTARTSYS).contains(&reply.result) {
+        let is_interrupted = (ERESTART_RESTARTBLOCK..=ERESTARTSYS).contains(&reply.result);
+        let is_due = reply.result == 0 && self.is_due_behind(host_tid, forwarded);
+        if is_interrupted || is_due {
+            self.write_events(host_tid, forwarded, reply);
+        }
+        if is_interrupted {
             return self.interrupted(host_tid, forwarded, reply.result);
         }
-        let mut tail = reply.tail.as_slice();
-        let mut first = None;
-        for ((address, length), output) in forwarded.regions.iter().zip(&reply.outputs) {
-            let count = usize::try_from(*output)
-                .unwrap_or(usize::MAX)
-                .min(tail.len());
-            let (bytes, rest) = tail.split_at(count);
-            tail = rest;
-            if bytes.len() as u64 > *length {
-                tracing::warn!("home sends more than the call can have written");
-                continue;
-            }
-            if bytes.is_empty() {
-                continue;
-            }
-            first.get_or_insert((*address, bytes.to_vec()));
-            // The guest may have unmapped it meanwhile, in another thread.
-            let _ = self.memory.write(*address, bytes);
+        if is_due {
+            return self.nothing_ready(host_tid, forwarded);
         }
+        let first = self.write_outputs(&forwarded.regions, reply);
         // If the thread moved while it waited, the reported call only asks for the result. The call
         // itself is in `in_flight`.
         let moved = self
@@ -618,7 +607,7 @@ impl Guest {
 
     /// Sends the call home once more. If the process stands still at home, that happens when the
     /// process goes on.
-    fn make_again(&mut self, host_tid: i32) -> Result<(), GuestError> {
+    pub(crate) fn make_again(&mut self, host_tid: i32) -> Result<(), GuestError> {
         let waiting = self
             .threads
             .get_mut(&host_tid)
@@ -635,7 +624,7 @@ impl Guest {
 
     /// The call that was in flight when the thread came here has not been executed: from now on it
     /// is a call of this thread like any other, and the kernel decides whether a handler comes first.
-    fn await_interrupted(
+    pub(crate) fn await_interrupted(
         &mut self,
         host_tid: i32,
         forwarded: &Forwarded,

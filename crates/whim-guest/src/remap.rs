@@ -5,9 +5,10 @@
 //! here then does to the memory what the program asks for, and what is new shows that mapping: pages
 //! that the program had in the old one must not show there.
 
-use crate::calls::{Reply, show};
+use crate::calls::show;
 use crate::error::GuestError;
 use crate::guest::{Guest, Kind};
+use crate::reply::Reply;
 use crate::table::Piece;
 use whim_journey::message::{RELEASED_MAX, ToHome};
 use whim_model::{MappingId, PAGE_SIZE, Range, Syscall};

@@ -8,7 +8,6 @@ mod visits;
 
 use crate::allowance;
 use crate::arrival::{Arrival, ArrivalError};
-use crate::calls::Reply;
 use crate::clocks::Ahead;
 use crate::connections::{self, ConnectionError, Next, Parties, STALL_MAX};
 use crate::control::ControlError;
@@ -16,6 +15,7 @@ use crate::error::GuestError;
 use crate::guest::{Guest, Outgoing};
 use crate::limits::Limits;
 use crate::reception::{Reception, ReceptionError};
+use crate::reply::Reply;
 use crate::sandbox::{Sandbox, SandboxError};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

@@ -1,0 +1,62 @@
+//! What home answers to a call of the guest's, and where it goes.
+
+use crate::guest::{Forwarded, Guest};
+use whim_model::MappingId;
+
+/// Home's answer to something a thread waits for.
+#[derive(Clone, Debug)]
+pub(crate) struct Reply {
+    pub tid: i32,
+    pub sequence: u64,
+    pub result: i64,
+    /// How many bytes of the tail belong to each region.
+    pub outputs: Vec<u32>,
+    pub mapping: Option<MappingId>,
+    pub tail: Vec<u8>,
+}
+
+impl Guest {
+    /// Writes what the call has written at home; each region is an address and a length. Returns the first that home
+    /// has written to.
+    pub(crate) fn write_outputs(
+        &mut self,
+        regions: &[(u64, u64)],
+        reply: &Reply,
+    ) -> Option<(u64, Vec<u8>)> {
+        let mut tail = reply.tail.as_slice();
+        let mut first = None;
+        for ((address, length), output) in regions.iter().zip(&reply.outputs) {
+            let count = usize::try_from(*output)
+                .unwrap_or(usize::MAX)
+                .min(tail.len());
+            let (bytes, rest) = tail.split_at(count);
+            tail = rest;
+            if bytes.len() as u64 > *length {
+                tracing::warn!("home sends more than the call can have written");
+                continue;
+            }
+            if bytes.is_empty() {
+                continue;
+            }
+            first.get_or_insert((*address, bytes.to_vec()));
+            // The guest may have unmapped it meanwhile, in another thread.
+            let _ = self.memory.write(*address, bytes);
+        }
+        first
+    }
+
+    /// Writes what poll and ppoll write although a signal interrupts them: that nothing has happened. The rest of such
+    /// a call's outputs is of no use: it is made again with the time that it had.
+    pub(crate) fn write_events(&mut self, host_tid: i32, forwarded: &Forwarded, reply: &Reply) {
+        let thread = self.threads.get(&host_tid);
+        let call = thread.and_then(|thread| {
+            let waiting = thread.waiting.as_ref().map(|waiting| waiting.call);
+            thread.in_flight.or(waiting)
+        });
+        let polls = [libc::SYS_poll, libc::SYS_ppoll];
+        if call.is_some_and(|call| polls.contains(&call.number.cast_signed())) {
+            let events = &forwarded.regions[..forwarded.regions.len().min(1)];
+            self.write_outputs(events, reply);
+        }
+    }
+}
