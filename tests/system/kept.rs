@@ -21,6 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("kept::order_of_signals", 2, order_of_signals),
         Case::in_lab("kept::signals_of_calls", 3, signals_of_calls),
         Case::in_lab("kept::signals_during_a_call", 3, signals_during_a_call),
+        Case::in_lab("kept::a_broken_pipe_s_signal", 3, broken_pipe),
         Case::in_lab("kept::masks_of_waits", 3, masks_of_waits),
         Case::in_lab("kept::another_alternate_stack", 3, another_alternate_stack),
         Case::in_lab("kept::denied_time_stamps", 3, denied_stamps),
@@ -256,6 +257,22 @@ fn signals_during_a_call(cluster: &Cluster) -> Result<()> {
         ensure!(told == " 13 18 25", "on {place}:{told}");
     }
     talk.say("end")?;
+    talk.succeed()
+}
+
+/// The signal of a broken pipe is for the thread that writes, also if it comes while the program stands still.
+fn broken_pipe(cluster: &Cluster) -> Result<()> {
+    let program = guest::c("pipes")?.display().to_string();
+    let mut talk = Talk::start(cluster, &mut cluster.run_command("n1", &[&program]))?;
+    let pid = talk.ready()?;
+    for place in ["n2", "n3", "home"].into_iter().cycle().take(24) {
+        cluster.move_to(pid, place)?;
+    }
+    talk.say("end")?;
+    for told in ["no signal 0, a second one 0", "for the process 0"] {
+        let line = talk.line()?;
+        ensure!(line == told, "{line}");
+    }
     talk.succeed()
 }
 

@@ -4,9 +4,8 @@
 //! may be ours: a page that did not come, or came wrong. The program ends at home, where no trace
 //! of the fault is left.
 
-use crate::tickets::word;
 use whim_sys::procmap::{Entry, Maps};
-use whim_sys::ptrace::{RawSigInfo, Stopped};
+use whim_sys::ptrace::{RawSigInfo, Stopped, info_word};
 
 /// Describes, in a sentence, a fault that the processor has reported; `None` if the signal is no
 /// such fault. Of the program's memory, the sentence contains nothing but addresses. `blocked`: the
@@ -17,7 +16,7 @@ pub(crate) fn describe(
     info: &RawSigInfo,
     blocked: u64,
 ) -> Option<String> {
-    let code = word(info, 8);
+    let code = info_word(info, 8);
     if !is_fault(signal, code) {
         return None;
     }

@@ -7,8 +7,7 @@
 
 use crate::guest::Guest;
 use crate::signals::Effect;
-use crate::tickets::word;
-use whim_sys::ptrace::RawSigInfo;
+use whim_sys::ptrace::{RawSigInfo, info_word};
 
 /// The number of a namespace's first process.
 const NUMBER: i32 = 1;
@@ -31,10 +30,10 @@ impl Guest {
 
 /// Whether the kernel has sent the signal for what the thread itself has done.
 pub(crate) fn is_fault(info: &RawSigInfo) -> bool {
-    let by_kernel = word(info, 8) > 0;
+    let by_kernel = info_word(info, 8) > 0;
     by_kernel
         && matches!(
-            word(info, 0),
+            info_word(info, 0),
             libc::SIGSEGV
                 | libc::SIGBUS
                 | libc::SIGFPE

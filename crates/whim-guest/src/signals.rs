@@ -8,7 +8,6 @@ use crate::cut::{Standing, asking, without_stop};
 use crate::error::GuestError;
 use crate::fault;
 use crate::guest::{Guest, Kind, Trace};
-use crate::tickets::word;
 use nix::errno::Errno;
 use std::str::SplitWhitespace;
 use whim_image::freeze_calls::ERESTARTNOHAND;
@@ -19,7 +18,7 @@ use whim_model::{QueuedSignal, Registers, Syscall};
 use whim_sys::kernel_file;
 use whim_sys::pidfd;
 use whim_sys::process_vm;
-use whim_sys::ptrace::{RawSigInfo, Running, Stop, Stopped};
+use whim_sys::ptrace::{RawSigInfo, Running, Stop, Stopped, info_word};
 
 /// What a signal does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +39,7 @@ fn queued(signal: i32, info: [u8; 128]) -> Option<QueuedSignal> {
 /// Whether the signal is the terminal's answer to a call of a background process.
 fn refuses_background(signal: i32, info: &[u8]) -> bool {
     const SI_KERNEL: i32 = 0x80;
-    matches!(signal, libc::SIGTTIN | libc::SIGTTOU) && word(info, 8) == SI_KERNEL
+    matches!(signal, libc::SIGTTIN | libc::SIGTTOU) && info_word(info, 8) == SI_KERNEL
 }
 
 /// The number of a call and the words of its arguments, as /proc/PID/syscall has them.
@@ -190,7 +189,7 @@ impl Guest {
 
     /// Whether a thread has accessed data that home's vDSO finds only at home.
     fn is_in_homes_code(&self, stopped: &Stopped, info: &RawSigInfo) -> Result<bool, GuestError> {
-        let (Some(proxy), libc::SIGSEGV) = (&self.proxy, word(info, 0)) else {
+        let (Some(proxy), libc::SIGSEGV) = (&self.proxy, info_word(info, 0)) else {
             return Ok(false);
         };
         let rip = stopped.registers()?.rip;

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use whim_model::QueuedSignal;
 use whim_model::overruns::{self, timer_of, waits_once};
-use whim_sys::ptrace::RawSigInfo;
+use whim_sys::ptrace::{RawSigInfo, info_word};
 
 /// Most tickets that wait. The kernel queues no more signals for a user by default.
 const TICKETS_MAX: usize = 65_536;
@@ -25,11 +25,6 @@ pub(crate) struct Tickets {
     pub(crate) uid: u32,
 }
 
-pub(crate) fn word(info: &[u8], at: usize) -> i32 {
-    let bytes = info.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
-    bytes.map_or(0, i32::from_ne_bytes)
-}
-
 impl Tickets {
     pub(crate) fn issue(&mut self, signal: i32, info: RawSigInfo) -> RawSigInfo {
         self.next = self.next.wrapping_add(1);
@@ -48,11 +43,11 @@ impl Tickets {
     }
 
     fn find(&self, info: &RawSigInfo) -> Option<usize> {
-        let mark = word(info, 28).cast_unsigned();
-        if word(info, 8) != SI_QUEUE || mark != TICKET_MARK {
+        let mark = info_word(info, 28).cast_unsigned();
+        if info_word(info, 8) != SI_QUEUE || mark != TICKET_MARK {
             return None;
         }
-        let number = word(info, 24).cast_unsigned();
+        let number = info_word(info, 24).cast_unsigned();
         self.waiting
             .iter()
             .position(|(ticket, _)| *ticket == number)
@@ -98,9 +93,9 @@ impl Tickets {
         let Some(timer) = timer_of(info) else {
             return Ok(Some(*info));
         };
-        let number = word(info, 0);
+        let number = info_word(info, 0);
         let waits = queued()?.iter().any(|other| {
-            (waits_once(number) && word(other, 0) == number)
+            (waits_once(number) && info_word(other, 0) == number)
                 || timer_of(&self.look_up(other)) == Some(timer)
         });
         if waits {
@@ -137,8 +132,8 @@ impl Tickets {
     fn translate(&self, info: &RawSigInfo) -> RawSigInfo {
         const SI_TKILL: i32 = -6;
         let mut info = *info;
-        let sent = matches!(word(&info, 8), 0 | SI_QUEUE | SI_TKILL);
-        if sent && word(&info, 20).cast_unsigned() == INSIDE_ID {
+        let sent = matches!(info_word(&info, 8), 0 | SI_QUEUE | SI_TKILL);
+        if sent && info_word(&info, 20).cast_unsigned() == INSIDE_ID {
             info[20..24].copy_from_slice(&self.uid.to_ne_bytes());
         }
         info
@@ -213,8 +208,8 @@ mod tests {
         assert_eq!(admitted(&mut tickets, &first, &[timers(4, 0)]), Some(first));
         assert_eq!(admitted(&mut tickets, &timers(3, 0), &waiting), None);
         assert_eq!(admitted(&mut tickets, &timers(3, 2), &waiting), None);
-        assert_eq!(word(&tickets.redeem(&first), 20), 4);
-        assert_eq!(word(&tickets.redeem(&first), 20), 0);
+        assert_eq!(info_word(&tickets.redeem(&first), 20), 4);
+        assert_eq!(info_word(&tickets.redeem(&first), 20), 0);
     }
 
     #[test]
@@ -269,10 +264,10 @@ mod tests {
         };
         let mut info = [0; 128];
         info[20..24].copy_from_slice(&INSIDE_ID.to_ne_bytes());
-        assert_eq!(word(&tickets.redeem(&info), 20), 1000);
+        assert_eq!(info_word(&tickets.redeem(&info), 20), 1000);
         info[8..12].copy_from_slice(&1i32.to_ne_bytes());
         assert_eq!(
-            word(&tickets.redeem(&info), 20),
+            info_word(&tickets.redeem(&info), 20),
             1,
             "a child's uid is not ours to change"
         );

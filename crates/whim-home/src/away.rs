@@ -533,7 +533,7 @@ impl Away {
                 DeputyEvent::Signal { slot, signal, info } => {
                     self.server.interrupted_by(slot, signal);
                     let transition = self.transition.as_ref();
-                    let signal = HeldSignal { slot, signal, info };
+                    let signal = self.server.held(slot, signal, info);
                     if transition.is_some_and(Transition::holds_signals) {
                         self.held.push(signal);
                     } else {

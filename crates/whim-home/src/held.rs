@@ -6,4 +6,6 @@ pub struct HeldSignal {
     pub slot: usize,
     pub signal: i32,
     pub info: [u8; 128],
+    /// Its thread was in a call when it came, which may have caused it.
+    pub in_call: bool,
 }

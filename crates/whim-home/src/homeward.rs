@@ -156,7 +156,7 @@ pub fn quiesce(server: &mut Server, held: &mut Vec<HeldSignal>) -> Result<(), Ho
         match server.deputy.next_event()? {
             Some(DeputyEvent::Finished(slot)) => server.finished(slot)?,
             Some(DeputyEvent::Signal { slot, signal, info }) => {
-                held.push(HeldSignal { slot, signal, info });
+                held.push(server.held(slot, signal, info));
             }
             Some(DeputyEvent::ProcessGone(_)) => return Err(HomewardError::Ended),
             Some(_) => {}

@@ -6,16 +6,22 @@
 
 use crate::held::HeldSignal;
 use std::collections::{HashMap, VecDeque};
-use whim_sys::ptrace::RawSigInfo;
+use whim_sys::ptrace::{RawSigInfo, info_word};
 
 /// A signal that can be passed on.
 #[derive(Clone, Debug)]
 pub struct Arrived {
     pub held: HeldSignal,
-    /// It has waited for its thread alone.
-    pub own: bool,
-    /// It has waited since before the process left.
-    pub waited: bool,
+    pub waited: Waited,
+}
+
+/// For whom a signal has waited since before the process left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// For nobody: it has come since.
+    Not,
+    Thread,
+    Process,
 }
 
 /// Signals by their number, those of one number in the order in which they came. There may be tens of thousands,
@@ -42,10 +48,7 @@ fn number(info: &RawSigInfo) -> [u8; 4] {
 pub(crate) fn is_same(queued: &RawSigInfo, delivered: &RawSigInfo) -> bool {
     // The kernel keeps no more of a siginfo, and gives zeros for the rest.
     const KEPT: usize = 48;
-    let word = |info: &RawSigInfo, at: usize| {
-        i32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]])
-    };
-    let timer = |info| (word(info, 8) == libc::SI_TIMER).then(|| word(info, 16));
+    let timer = |info| (info_word(info, 8) == libc::SI_TIMER).then(|| info_word(info, 16));
     match (timer(queued), timer(delivered)) {
         (Some(one), Some(other)) => one == other && number(queued) == number(delivered),
         _ => queued[..KEPT] == delivered[..KEPT],
@@ -63,8 +66,7 @@ fn by_number(all: Vec<RawSigInfo>) -> ByNumber {
 fn fresh(held: HeldSignal) -> Arrived {
     Arrived {
         held,
-        own: false,
-        waited: false,
+        waited: Waited::Not,
     }
 }
 
@@ -94,8 +96,7 @@ impl Queues {
             queue.remove(at);
             return vec![Arrived {
                 held,
-                own: true,
-                waited: true,
+                waited: Waited::Thread,
             }];
         }
         let Some(queue) = self.shared.get_mut(&number) else {
@@ -114,8 +115,7 @@ impl Queues {
             queue.pop_front();
             found.push(Arrived {
                 held,
-                own: false,
-                waited: true,
+                waited: Waited::Process,
             });
             // The next one of this number may have been delivered already.
             next = queue.front().and_then(|first| {
@@ -148,10 +148,17 @@ mod tests {
             slot,
             signal: i32::from(number),
             info: info(number, value),
+            in_call: false,
         };
         let told = queues.arrived(held).into_iter();
-        told.map(|told| (told.held.info[0], told.held.info[24], told.own))
-            .collect()
+        told.map(|told| {
+            (
+                told.held.info[0],
+                told.held.info[24],
+                told.waited == Waited::Thread,
+            )
+        })
+        .collect()
     }
 
     #[test]
@@ -181,7 +188,12 @@ mod tests {
         assert_eq!(delivered(&mut queues, 1, 34, 2), []);
         let mut told = |slot, info| {
             let signal = 34;
-            let held = HeldSignal { slot, signal, info };
+            let held = HeldSignal {
+                slot,
+                signal,
+                info,
+                in_call: false,
+            };
             let told = queues.arrived(held).into_iter();
             told.map(|told| told.held.info).collect::<Vec<_>>()
         };

@@ -16,7 +16,7 @@ use crate::deputy::{Deputy, DeputyError};
 use crate::held::HeldSignal;
 use crate::masks;
 use crate::numbers::OwnTid;
-use crate::queues::{Arrived, Queues};
+use crate::queues::{Arrived, Queues, Waited};
 use crate::window::{Placement, Window};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -27,6 +27,7 @@ use whim_journey::message::{CallRequest, MessageError, ToGuest, WireRegion, Wire
 use whim_journey::turn::{Request, Turn, Verdict};
 use whim_model::{MappingId, PAGE_SIZE, Range, Syscall};
 use whim_sys::process_vm;
+use whim_sys::ptrace::{RawSigInfo, info_word};
 use whim_sys::uffd::{Placed, Uffd};
 
 pub use files::FileRemapping;
@@ -635,17 +636,43 @@ impl Server {
         const SI_TKILL: i32 = -6;
         const SI_TIMER: i32 = -2;
         let (slot, info) = (arrived.held.slot, &arrived.held.info);
-        let word =
-            |at: usize| i32::from_le_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
-        match word(8) {
-            _ if arrived.own => Some(self.deputy.own_of(slot)),
+        match info_word(info, 8) {
+            _ if arrived.waited == Waited::Thread || self.is_by_call(arrived) => {
+                Some(self.deputy.own_of(slot))
+            }
             SI_TKILL => Some(self.deputy.own_of(slot)),
             SI_TIMER => {
-                let tid = timers::thread_of(self.deputy.pid(), word(16))?;
+                let tid = timers::thread_of(self.deputy.pid(), info_word(info, 16))?;
                 let slot = self.deputy.slot_traced_as(tid)?;
                 Some(self.deputy.own_of(slot))
             }
             _ => None,
+        }
+    }
+
+    /// Whether the call of its thread has caused a signal: then it is for that thread.
+    fn is_by_call(&self, arrived: &Arrived) -> bool {
+        const SI_KERNEL: i32 = 0x80;
+        let HeldSignal { signal, info, .. } = &arrived.held;
+        let caused = match *signal {
+            libc::SIGTTIN | libc::SIGTTOU => info_word(info, 8) == SI_KERNEL,
+            // What has waited, or is sent by others, is no call's.
+            libc::SIGPIPE | libc::SIGXFSZ => {
+                arrived.waited == Waited::Not && self.deputy.is_its_own(info)
+            }
+            _ => false,
+        };
+        caused && arrived.held.in_call
+    }
+
+    /// A signal that has come to this slot. It may be kept until its call has ended.
+    #[must_use]
+    pub fn held(&self, slot: usize, signal: i32, info: RawSigInfo) -> HeldSignal {
+        HeldSignal {
+            slot,
+            signal,
+            info,
+            in_call: self.callers[slot].active.is_some(),
         }
     }
 
@@ -671,22 +698,9 @@ impl Server {
     }
 
     fn pass_on(&mut self, arrived: &Arrived) {
-        let HeldSignal { slot, signal, info } = arrived.held;
-        const SI_KERNEL: i32 = 0x80;
-        let code = i32::from_le_bytes([info[8], info[9], info[10], info[11]]);
-        let refused = matches!(signal, libc::SIGTTIN | libc::SIGTTOU) && code == SI_KERNEL;
-        // What has waited, or is sent by others, is no call's.
-        let caused = matches!(signal, libc::SIGPIPE | libc::SIGXFSZ)
-            && !arrived.waited
-            && self.deputy.is_its_own(&info);
-        let by_call = (refused || caused) && self.callers[slot].active.is_some();
+        let HeldSignal { signal, info, .. } = arrived.held;
         // Trap: a-thread-s-own-signals
-        let tid = if by_call {
-            Some(self.deputy.own_of(slot))
-        } else {
-            self.addressee(arrived)
-        };
-        let tid = tid.map(OwnTid::number);
+        let tid = self.addressee(arrived).map(OwnTid::number);
         let Ok(signal) = u8::try_from(signal) else {
             return;
         };

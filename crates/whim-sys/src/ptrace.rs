@@ -172,6 +172,13 @@ pub struct Rseq {
 /// One queued signal: the kernel's `siginfo_t` as 128 raw bytes.
 pub type RawSigInfo = [u8; 128];
 
+/// The number that stands at this offset of a siginfo; 0 beyond its end.
+#[must_use]
+pub fn info_word(info: &[u8], at: usize) -> i32 {
+    let bytes = info.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+    bytes.map_or(0, i32::from_ne_bytes)
+}
+
 /// A seized thread that is not known to be stopped.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Running {

@@ -7,7 +7,6 @@
 //! dispositions alone was rejected: a mask changes without home's knowledge.
 
 use super::Away;
-use crate::held::HeldSignal;
 use crate::moving::Transition;
 use crate::numbers::OwnTid;
 use crate::server::Outgoing;
@@ -53,7 +52,7 @@ impl Away {
             return Ok(());
         }
         if matches!(self.transition, Some(Transition::Homeward(_))) {
-            self.held.push(HeldSignal { slot, signal, info });
+            self.held.push(self.server.held(slot, signal, info));
             return Ok(());
         }
         Ok(self.server.deputy.raise(signal, *continues)?)

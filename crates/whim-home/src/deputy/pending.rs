@@ -1,7 +1,7 @@
 //! What the kernel keeps for a thread of the deputy whose signals are masked.
 
 use super::{Deputy, DeputyError, Trace, stop_idle};
-use whim_sys::ptrace::{RawSigInfo, Running, Stop};
+use whim_sys::ptrace::{RawSigInfo, Running, Stop, info_word};
 
 impl Deputy {
     /// The signals that wait here for some thread, as a set.
@@ -42,8 +42,6 @@ impl Deputy {
     /// Whether the process has brought this signal upon itself, by a call or by kill.
     #[must_use]
     pub fn is_its_own(&self, info: &RawSigInfo) -> bool {
-        let word =
-            |at: usize| i32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
-        (word(8), word(16)) == (libc::SI_USER, self.own_pid.number())
+        (info_word(info, 8), info_word(info, 16)) == (libc::SI_USER, self.own_pid.number())
     }
 }

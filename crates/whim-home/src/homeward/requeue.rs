@@ -10,7 +10,7 @@ use super::HomewardError;
 use crate::deputy::{Deputy, DeputyError, DeputyEvent};
 use crate::held::HeldSignal;
 use crate::numbers::OwnTid;
-use crate::queues::Arrived;
+use crate::queues::{Arrived, Waited};
 use crate::server::Server;
 use whim_model::overruns::{self, timer_of, waits_once};
 use whim_model::{ProcessImage, Syscall};
@@ -46,7 +46,7 @@ pub fn requeue(
     while let Some(event) = server.deputy.next_event()? {
         match event {
             DeputyEvent::Signal { slot, signal, info } => {
-                held.push(HeldSignal { slot, signal, info });
+                held.push(server.held(slot, signal, info));
             }
             DeputyEvent::ProcessGone(_) => return Err(HomewardError::Ended),
             _ => {}
@@ -62,8 +62,7 @@ pub fn requeue(
     let early = server.queues.take_early().into_iter();
     all.extend(early.map(|held| Arrived {
         held,
-        own: false,
-        waited: true,
+        waited: Waited::Process,
     }));
     due.extend(all.into_iter().map(|arrived| {
         let tid = server.addressee(&arrived);
