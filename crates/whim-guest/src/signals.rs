@@ -107,11 +107,7 @@ impl Guest {
             effect = Effect::Nothing;
         }
         tracing::trace!(host_tid, signal, ?effect, "delivery");
-        let thread = self.threads.get_mut(&host_tid);
-        let suspended = thread.and_then(|thread| thread.suspended.take());
-        if let Some(registers) = suspended {
-            restore_suspended(&stopped, registers, effect)?;
-        }
+        self.leave_suspension(&stopped, effect)?;
         if self.is_in_homes_code(&stopped, &info)? {
             let tid = self.threads.get(&host_tid).map_or(0, |thread| thread.tid);
             let reason = "it left home in the middle of its kernel's own code".into();
@@ -676,22 +672,29 @@ impl Guest {
         self.set_trace(host_tid, Trace::Running);
         Ok(())
     }
-}
 
-/// Restores the registers of the call that a handler interrupts: the call returns EINTR. If no handler runs, the
-/// call is made again. Of a signal that is dropped the kernel here decides which: a handler may follow.
-fn restore_suspended(
-    stopped: &Stopped,
-    registers: Registers,
-    effect: Effect,
-) -> Result<(), GuestError> {
-    let mut registers = registers;
-    if matches!(effect, Effect::Caught | Effect::Nothing) {
-        registers.rax = ERESTARTNOHAND.cast_unsigned();
-    } else {
-        registers.rax = registers.orig_rax;
-        registers.rip = registers.rip.wrapping_sub(2);
-        registers.orig_rax = u64::MAX;
+    /// A signal that ends [`Self::suspend_under_mask`] is about to be delivered: restores the registers of the call. If
+    /// a handler runs, the call returns EINTR, otherwise it is made again. Of a signal that is dropped the kernel here
+    /// decides which: a handler may follow.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub(crate) fn leave_suspension(
+        &mut self,
+        stopped: &Stopped,
+        effect: Effect,
+    ) -> Result<(), GuestError> {
+        let thread = self.threads.get_mut(&stopped.tid());
+        let Some(mut registers) = thread.and_then(|thread| thread.suspended.take()) else {
+            return Ok(());
+        };
+        if matches!(effect, Effect::Caught | Effect::Nothing) {
+            registers.rax = ERESTARTNOHAND.cast_unsigned();
+        } else {
+            registers.rax = registers.orig_rax;
+            registers.rip = registers.rip.wrapping_sub(2);
+            registers.orig_rax = u64::MAX;
+        }
+        Ok(stopped.set_registers(&registers)?)
     }
-    Ok(stopped.set_registers(&registers)?)
 }
