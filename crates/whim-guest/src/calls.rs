@@ -234,13 +234,13 @@ impl Guest {
         let due = forward
             .wait_mask
             .filter(|mask| self.is_due(host_tid, *mask, again));
-        let (mut number, mut looks) = (call.number, false);
+        let (mut number, mut looks_for) = (call.number, None);
         if let Some(mask) = due {
             forward = match look(&call, forward) {
                 Look::Sleeps => return self.interrupt_under_mask(host_tid, mask),
                 Look::AsItStands(forward) => forward,
                 Look::Once(other, forward) => {
-                    (number, looks) = (other, true);
+                    (number, looks_for) = (other, Some(call.number));
                     forward
                 }
             };
@@ -251,7 +251,6 @@ impl Guest {
             after,
             is_quick: !forward.may_block,
             is_await: false,
-            looks,
         });
         let Some((tid, sequence)) = self.waits(host_tid, kind) else {
             return Ok(());
@@ -268,6 +267,7 @@ impl Guest {
             number,
             args: forward.args,
             may_block: forward.may_block,
+            looks_for,
             masked,
             regions: forward.regions.iter().map(WireRegion::from).collect(),
         });
@@ -503,16 +503,11 @@ impl Guest {
         forwarded: &Forwarded,
         reply: &Reply,
     ) -> Result<(), GuestError> {
-        let is_interrupted = (ERESTART_RESTARTBLOCK..=ERESTARTSYS).contains(&reply.result);
         let is_due = reply.result == 0 && self.is_due_behind(host_tid, forwarded);
-        if is_interrupted || is_due {
+        if is_due || (ERESTART_RESTARTBLOCK..=ERESTARTSYS).contains(&reply.result) {
             self.write_events(host_tid, forwarded, reply);
-        }
-        if is_interrupted {
-            return self.interrupted(host_tid, forwarded, reply.result);
-        }
-        if is_due {
-            return self.nothing_ready(host_tid, forwarded);
+            let result = if is_due { ERESTARTNOHAND } else { reply.result };
+            return self.interrupted(host_tid, forwarded, result);
         }
         let first = self.write_outputs(&forwarded.regions, reply);
         // If the thread moved while it waited, the reported call only asks for the result. The call
@@ -581,7 +576,11 @@ impl Guest {
             return self.await_interrupted(host_tid, forwarded, result);
         }
         // Trap: restart-number-without-a-signal
-        if !self.has_deliverable(host_tid, forwarded.wait_mask) {
+        let due = match forwarded.wait_mask {
+            Some(mask) => self.is_due(host_tid, mask, false),
+            None => self.has_deliverable(host_tid, None),
+        };
+        if !due {
             return self.make_again(host_tid);
         }
         if let Some(mask) = forwarded.wait_mask {
@@ -607,7 +606,7 @@ impl Guest {
 
     /// Sends the call home once more. If the process stands still at home, that happens when the
     /// process goes on.
-    pub(crate) fn make_again(&mut self, host_tid: i32) -> Result<(), GuestError> {
+    fn make_again(&mut self, host_tid: i32) -> Result<(), GuestError> {
         let waiting = self
             .threads
             .get_mut(&host_tid)
@@ -624,7 +623,7 @@ impl Guest {
 
     /// The call that was in flight when the thread came here has not been executed: from now on it
     /// is a call of this thread like any other, and the kernel decides whether a handler comes first.
-    pub(crate) fn await_interrupted(
+    fn await_interrupted(
         &mut self,
         host_tid: i32,
         forwarded: &Forwarded,

@@ -105,8 +105,6 @@ pub(crate) struct Forwarded {
     pub is_quick: bool,
     /// The call asks for the result of another one that was in flight when the thread moved.
     pub is_await: bool,
-    /// It asks only what is ready, because a signal waits that the call's mask lets through.
-    pub looks: bool,
 }
 
 /// What happens once home has done its part.

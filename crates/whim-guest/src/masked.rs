@@ -3,10 +3,8 @@
 //! The kernel looks first at what is ready, and the signal goes on waiting then: only what would sleep is interrupted.
 //! Home knows what is ready, and the signal waits here. So home is asked once, without a wait.
 
-use crate::error::GuestError;
 use crate::guest::{Forwarded, Guest};
 use whim_calls::{Direction, Forward, Region, Returned};
-use whim_image::freeze_calls::ERESTARTNOHAND;
 use whim_model::Syscall;
 
 /// What is asked in place of a call that waits.
@@ -29,27 +27,8 @@ impl Guest {
 
     /// Whether home's answer that nothing was ready is not to be told, since a signal waits that interrupts the call.
     pub(crate) fn is_due_behind(&self, host_tid: i32, forwarded: &Forwarded) -> bool {
-        let due = || {
-            let mask = forwarded.wait_mask;
-            mask.is_some_and(|mask| self.is_due(host_tid, mask, false))
-        };
-        forwarded.looks || !forwarded.is_quick && due()
-    }
-
-    /// Does what the kernel does where [`Self::is_due_behind`].
-    pub(crate) fn nothing_ready(
-        &mut self,
-        host_tid: i32,
-        forwarded: &Forwarded,
-    ) -> Result<(), GuestError> {
-        let mask = forwarded.wait_mask;
-        let due = mask.filter(|mask| self.is_due(host_tid, *mask, false));
-        match due {
-            _ if forwarded.is_await => self.await_interrupted(host_tid, forwarded, ERESTARTNOHAND),
-            Some(mask) => self.interrupt_under_mask(host_tid, mask),
-            // Another thread has taken the signal, so the wait begins.
-            None => self.make_again(host_tid),
-        }
+        let mask = forwarded.wait_mask.filter(|_| !forwarded.is_quick);
+        mask.is_some_and(|mask| self.is_due(host_tid, mask, false))
     }
 }
 

@@ -110,6 +110,8 @@ pub struct Active {
     deadline_ns: Option<u64>,
     /// That time is over.
     expired: bool,
+    /// It looks for another call, whose number is `number`, whether something is ready.
+    looks: bool,
     /// Signals of job control that are blocked meanwhile.
     pub masked: u64,
     /// The earlier contents of buffers of which only changes travel back.
@@ -239,14 +241,15 @@ impl Server {
             number: request.number,
             args: request.args,
         };
-        if !whim_calls::home_may_execute_call(&call) {
+        let looks_for = request.looks_for.unwrap_or(request.number);
+        if !whim_calls::home_may_execute_call(&call) || !whim_calls::home_may_execute(looks_for) {
             self.answer(request.tid, request.sequence, EPERM);
             return Ok(());
         }
         let active = Active {
             sequence: request.sequence,
             asked_by: Some(request.sequence),
-            number: request.number,
+            number: request.looks_for.unwrap_or(request.number),
             args: request.args,
             regions: request.regions,
             operation: 0,
@@ -259,6 +262,7 @@ impl Server {
             sum: 0,
             deadline_ns: None,
             expired: false,
+            looks: request.looks_for.is_some(),
             masked: request.masked,
             kept: Vec::new(),
         };
@@ -383,6 +387,7 @@ impl Server {
             sum: 0,
             deadline_ns: continuation.call.deadline_ns,
             expired: false,
+            looks: false,
             masked: 0,
             kept: Vec::new(),
         };
@@ -497,6 +502,9 @@ impl Server {
         } else if cut && active.disturbed {
             result = RESTART_UNLESS_HANDLED;
             deadline_ns = self.deadline(&active);
+        }
+        if active.looks && result == 0 {
+            result = RESTART_UNLESS_HANDLED;
         }
         if active.already > 0 {
             // What was done is done, whatever became of the rest.

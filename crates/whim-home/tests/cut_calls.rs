@@ -46,6 +46,7 @@ fn a_call_is_cut_soon_although_a_timer_interrupts_it_again_and_again() {
             number: libc::SYS_read.cast_unsigned(),
             args: [0, BUFFER, 1, 0, 0, 0],
             may_block: true,
+            looks_for: None,
             masked: 0,
             regions: vec![region(1, WireDirection::Out, 0)],
         };
@@ -138,6 +139,7 @@ fn no_wait_of_a_socket_notices_that_it_was_cut() {
             number: number.cast_unsigned(),
             args,
             may_block: true,
+            looks_for: None,
             masked: 0,
             regions: vec![region(512, WireDirection::InOut, 512)],
         };

@@ -127,6 +127,7 @@ fn calls_are_executed_with_their_buffers_at_the_original_addresses() {
             number,
             args,
             may_block: false,
+            looks_for: None,
             masked: 0,
             regions,
         };

@@ -399,6 +399,7 @@ fn nothing_is_executed_twice() {
         number: libc::SYS_write.cast_unsigned(),
         args: [1, buffer, 5, 0, 0, 0],
         may_block: false,
+        looks_for: None,
         masked: 0,
         regions: vec![region(buffer, 5, WireDirection::In, 5)],
     };
@@ -482,6 +483,7 @@ fn a_thread_does_one_thing_at_a_time() {
         number: libc::SYS_read.cast_unsigned(),
         args: [0, 0x7000_0000_0000, 1, 0, 0, 0],
         may_block: true,
+        looks_for: None,
         masked: 0,
         regions: vec![region(0x7000_0000_0000, 1, WireDirection::Out, 0)],
     };
@@ -527,6 +529,7 @@ fn broken_requests_are_errors() {
         number: libc::SYS_getppid.cast_unsigned(),
         args: [0; 6],
         may_block: false,
+        looks_for: None,
         masked: 0,
         regions: vec![],
     };

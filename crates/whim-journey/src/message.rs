@@ -160,6 +160,9 @@ pub struct CallRequest {
     pub number: u64,
     pub args: [u64; 6],
     pub may_block: bool,
+    /// The number of a call that a signal will interrupt, for which this one looks whether something is ready: if
+    /// nothing is, that call has been interrupted.
+    pub looks_for: Option<u64>,
     /// Job-control signals that the thread blocks (bit `signal - 1`). Home's kernel considers them
     /// when a background process uses the terminal.
     pub masked: u64,
@@ -554,6 +557,7 @@ mod tests {
             number: 0,
             args: [0; 6],
             may_block: false,
+            looks_for: None,
             masked: 0,
             regions,
         }

@@ -483,6 +483,7 @@ impl Host {
             number: number.cast_unsigned(),
             args,
             may_block: false,
+            looks_for: None,
             masked: 0,
             regions: if data.is_empty() {
                 Vec::new()

@@ -202,6 +202,7 @@ impl Converted {
             number,
             args,
             may_block: false,
+            looks_for: None,
             masked: 0,
             regions,
         };
@@ -224,6 +225,7 @@ impl Converted {
             number,
             args,
             may_block: false,
+            looks_for: None,
             masked: 0,
             regions,
         };
