@@ -62,6 +62,14 @@ pub(crate) fn of_process(process: i32) -> CpuTime {
     time
 }
 
+/// Nanoseconds that a thread has run, or waited for a CPU.
+pub(crate) fn busy(process: i32, thread: i32) -> u64 {
+    let path = format!("/proc/{process}/task/{thread}/schedstat");
+    let text = kernel_file::read_text(path).unwrap_or_default();
+    let both = text.split_whitespace().take(2);
+    both.filter_map(|word| word.parse::<u64>().ok()).sum()
+}
+
 /// What this host's kernel has counted for a thread.
 #[must_use]
 pub(crate) fn of_thread(process: i32, thread: i32) -> CpuTime {

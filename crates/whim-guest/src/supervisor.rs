@@ -27,9 +27,8 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_journey::frame::{Frame, Kind};
 use whim_journey::job::{GuestJob, Phase};
-use whim_journey::message::{self, MessageError, Tails, ToGuest, ToHome};
+use whim_journey::message::{self, MessageError, Tails, ToGuest, ToHome, Used};
 use whim_journey::stay::{Action, Event as StayEvent, Stay};
-use whim_model::CpuTime;
 use whim_net::{Channel, ChannelError, Credentials, Line, Received};
 use whim_sys::credentials::{self, CredentialError};
 use whim_sys::inherited;
@@ -300,8 +299,7 @@ impl Supervisor {
             let clocks = self.arrival.ahead().clocks()?;
             let heartbeat = message::encode(&ToHome::Heartbeat {
                 clocks,
-                cpu_away: CpuTime::default(),
-                resident_bytes: 0,
+                used: Used::default(),
             })?;
             calls.send_now(Kind::ToHome, self.parties.epoch, &[&heartbeat], STALL_MAX)?;
         }
@@ -744,17 +742,17 @@ impl Supervisor {
         let clocks = self.arrival.ahead().clocks()?;
         // While a guest is on its way in, home is told how much of it has come, and so sees whether
         // it is being sent.
-        let (mut cpu_away, mut resident_bytes) = (CpuTime::default(), self.arrival.bytes());
-        if let Some(guest) = &mut self.guest {
-            guest.tell_title();
-            cpu_away = guest.cpu_away();
-            resident_bytes = guest.status(guest.host_tid).resident;
-        }
-        self.say(ToHome::Heartbeat {
-            clocks,
-            cpu_away,
-            resident_bytes,
-        })
+        let used = match &mut self.guest {
+            Some(guest) => {
+                guest.tell_title();
+                guest.used()
+            }
+            None => Used {
+                resident_bytes: self.arrival.bytes(),
+                ..Used::default()
+            },
+        };
+        self.say(ToHome::Heartbeat { clocks, used })
     }
 
     /// Handles the end of a guest. If it has ended without an order of home, it was killed here; by

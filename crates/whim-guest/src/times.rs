@@ -5,11 +5,15 @@
 //! away. When it is back home, nothing can be added: the process has no tracer and no filter there,
 //! and the kernel lets nobody set a CPU clock.
 
-use crate::cpu_time::{SECOND, TICK_NS, of_process, of_thread, ticks};
+use crate::cpu_time::{SECOND, TICK_NS, busy, of_process, of_thread, ticks};
 use crate::guest::{Guest, Thread};
 use crate::numbers::low;
+use whim_journey::message::Used;
 use whim_model::CpuTime;
 use whim_model::Syscall;
+
+/// Of more threads it would take too long, several times a second, to ask how long each has waited.
+const THREADS_ASKED_MAX: usize = 64;
 
 impl Guest {
     /// CPU time used by the guest here, in nanoseconds: user and system.
@@ -17,6 +21,24 @@ impl Guest {
     pub(crate) fn cpu_times(&self) -> (u64, u64) {
         let time = ticks(&format!("/proc/{}/stat", self.host_tid));
         (time.user_ns, time.system_ns)
+    }
+
+    /// What home is told of it now and then.
+    pub(crate) fn used(&self) -> Used {
+        Used {
+            cpu_away: self.cpu_away(),
+            busy_ns: self.busy_ns(),
+            resident_bytes: self.status(self.host_tid).resident,
+        }
+    }
+
+    /// Nanoseconds for which its threads have run or waited for a CPU here; 0 where they are too many to be asked.
+    fn busy_ns(&self) -> u64 {
+        if self.threads.len() > THREADS_ASKED_MAX {
+            return 0;
+        }
+        let threads = self.threads.keys();
+        threads.map(|thread| busy(self.host_tid, *thread)).sum()
     }
 
     /// CPU time of the process since it left home.

@@ -110,6 +110,9 @@ pub(crate) struct Away {
     excess: Option<(Instant, u64)>,
     /// CPU time that the process has used away.
     cpu_away: CpuTime,
+    /// As in [`whim_journey::job::Status`].
+    busy_ns: u64,
+    counted_ms: u64,
     resident_bytes: u64,
     /// How far the guest's clock was ahead of ours, by its last report.
     clock_ahead: Duration,
@@ -167,6 +170,8 @@ impl Away {
             lacks_memory: None,
             excess: None,
             cpu_away: CpuTime::default(),
+            busy_ns: 0,
+            counted_ms: 0,
             resident_bytes: 0,
             clock_ahead: Duration::ZERO,
             stopped: false,

@@ -28,6 +28,8 @@ impl Identity {
             moves: 0,
             supervisor_pid: i32::try_from(std::process::id()).unwrap_or(0),
             cpu_ns: 0,
+            busy_ns: 0,
+            counted_ms: 0,
             resident_bytes: 0,
             forwarded_calls: 0,
             held_threads: 0,

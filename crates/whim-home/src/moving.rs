@@ -191,8 +191,8 @@ impl Onward {
         let step = self.going.step();
         let unexpected = format!("{message:?} came while {step:?}");
         let (event, reason) = match message {
-            ToHome::Heartbeat { resident_bytes, .. } => {
-                let bytes = resident_bytes;
+            ToHome::Heartbeat { used, .. } => {
+                let bytes = used.resident_bytes;
                 (MoveEvent::Came { bytes }, unexpected)
             }
             ToHome::Prepared { allowance } => {

@@ -258,6 +258,12 @@ pub struct Status {
     pub supervisor_pid: i32,
     /// As last reported by the guest supervisor.
     pub cpu_ns: u64,
+    /// Nanoseconds for which the threads of now have run or waited for a CPU of this host, and when that was counted,
+    /// in milliseconds of that host's clock. Zeros of a supervisor that does not tell.
+    #[serde(default)]
+    pub busy_ns: u64,
+    #[serde(default)]
+    pub counted_ms: u64,
     pub resident_bytes: u64,
     pub forwarded_calls: u64,
     /// Threads that a tracer still holds until their call ends (see the user guide).

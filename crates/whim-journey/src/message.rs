@@ -296,19 +296,26 @@ pub enum ToHome {
         /// CPU time of the process since it left home.
         cpu_away: CpuTime,
     },
-    /// The figures may be zero while the guest is being sent home; they mean nothing then.
     Heartbeat {
         clocks: Clocks,
-        /// CPU time of the process since it left home.
-        cpu_away: CpuTime,
-        /// For a guest on its way in: how much of it has arrived so far.
-        resident_bytes: u64,
+        used: Used,
     },
     /// The program has written over its arguments or environment; the tail holds the bytes that now
     /// stand at this address, at most [`TITLE_MAX`].
     Title {
         address: u64,
     },
+}
+
+/// What a guest uses. Zeros mean nothing: while it is being sent, nobody counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Used {
+    /// CPU time of the process since it left home.
+    pub cpu_away: CpuTime,
+    /// Nanoseconds for which its threads of now have run or waited for a CPU of this host.
+    pub busy_ns: u64,
+    /// For a guest on its way in: how much of it has arrived so far.
+    pub resident_bytes: u64,
 }
 
 /// Messages of the home supervisor.

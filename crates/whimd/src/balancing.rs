@@ -427,7 +427,8 @@ fn watch_one(
         None => watch::at_home(stat.pid, stat),
         Some(status) => Seen {
             ran_ns: status.cpu_ns,
-            busy_ns: status.cpu_ns,
+            busy_ns: status.busy_ns,
+            counted: (status.busy_ns > 0).then_some(status.counted_ms),
             memory: status.resident_bytes,
             calls: status.forwarded_calls,
             bytes: 0,

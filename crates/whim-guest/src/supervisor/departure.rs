@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use whim_image::maps;
 use whim_journey::frame::Kind;
 use whim_journey::job::Phase;
-use whim_journey::message::{self, Allowance, ToHome};
+use whim_journey::message::{self, Allowance, ToHome, Used};
 use whim_journey::stay::Event as StayEvent;
-use whim_model::{CpuTime, Mapping};
+use whim_model::Mapping;
 use whim_net::{Channel, ChannelError};
 use whim_sys::pagemap::Run;
 use whim_sys::pulse;
@@ -167,8 +167,7 @@ impl Supervisor {
         let clocks = self.arrival.ahead().clocks()?;
         self.say(ToHome::Heartbeat {
             clocks,
-            cpu_away: CpuTime::default(),
-            resident_bytes: 0,
+            used: Used::default(),
         })
     }
 }

@@ -5,8 +5,7 @@ use crate::clocks::Ahead;
 use std::time::Duration;
 use whim_journey::frame::Kind;
 use whim_journey::lease::heartbeat_interval;
-use whim_journey::message::{self, ToHome};
-use whim_model::CpuTime;
+use whim_journey::message::{self, ToHome, Used};
 use whim_net::{Line, Rhythm};
 
 /// How long work without a sign of life is vouched for if there is no lease.
@@ -65,8 +64,10 @@ impl Heartbeat {
         };
         let heartbeat = ToHome::Heartbeat {
             clocks,
-            cpu_away: CpuTime::default(),
-            resident_bytes: self.arrived,
+            used: Used {
+                resident_bytes: self.arrived,
+                ..Used::default()
+            },
         };
         if let Ok(head) = message::encode(&heartbeat) {
             calls.queue(Kind::ToHome, self.epoch, &[&head]);

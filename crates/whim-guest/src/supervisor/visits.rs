@@ -110,6 +110,8 @@ impl Supervisor {
             moves: 0,
             supervisor_pid: std::process::id().cast_signed(),
             cpu_ns: user + system,
+            busy_ns: 0,
+            counted_ms: 0,
             resident_bytes: guest.map_or(0, |guest| guest.status(guest.host_tid).resident),
             forwarded_calls: guest.map_or(0, |guest| guest.calls),
             held_threads: 0,

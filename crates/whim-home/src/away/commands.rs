@@ -85,6 +85,8 @@ impl Away {
             moves: self.moves,
             supervisor_pid: i32::try_from(std::process::id()).unwrap_or(0),
             cpu_ns: self.cpu_away.user_ns + self.cpu_away.system_ns,
+            busy_ns: self.busy_ns,
+            counted_ms: self.counted_ms,
             resident_bytes: self.resident_bytes,
             forwarded_calls: self.server.calls,
             held_threads: 0,

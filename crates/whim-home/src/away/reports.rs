@@ -9,14 +9,17 @@ impl Away {
     pub(super) fn heartbeat(&mut self, message: &ToHome) {
         if let ToHome::Heartbeat {
             clocks: guest,
-            cpu_away,
-            resident_bytes,
+            used,
         } = message
         {
             self.clock_ahead = behind(guest, self.connections.round_trip / 2);
-            self.used(*cpu_away);
-            if *resident_bytes > 0 {
-                self.resident_bytes = *resident_bytes;
+            self.used(used.cpu_away);
+            if used.busy_ns > 0 {
+                self.busy_ns = used.busy_ns;
+                self.counted_ms = guest.monotonic_ns / 1_000_000;
+            }
+            if used.resident_bytes > 0 {
+                self.resident_bytes = used.resident_bytes;
             }
         }
     }

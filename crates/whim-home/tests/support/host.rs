@@ -14,10 +14,10 @@ use whim_home::connections::clocks;
 use whim_journey::frame::{Frame, Kind};
 use whim_journey::job::{self, Event, HomeJob, Slot};
 use whim_journey::message::{
-    self, Allowance, CallRequest, ChannelRole, Hello, ToGuest, ToHome, WireDirection, WireRegion,
-    WireReturned,
+    self, Allowance, CallRequest, ChannelRole, Hello, ToGuest, ToHome, Used, WireDirection,
+    WireRegion, WireReturned,
 };
-use whim_model::{CpuTime, ProcessImage};
+use whim_model::ProcessImage;
 use whim_net::name::{ClusterName, Subject, journey_server_name};
 use whim_net::tls::issue::{Authority, NodeSigner, SecretKey};
 use whim_net::{
@@ -447,8 +447,7 @@ impl Host {
             self.say(
                 &ToHome::Heartbeat {
                     clocks: clocks(),
-                    cpu_away: CpuTime::default(),
-                    resident_bytes: 0,
+                    used: Used::default(),
                 },
                 &[],
             );

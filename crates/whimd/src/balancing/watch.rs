@@ -32,6 +32,8 @@ pub(super) struct Seen {
     /// Nanoseconds that all threads have run, and that they have run or waited for a CPU.
     pub ran_ns: u64,
     pub busy_ns: u64,
+    /// When a host counted that, by its own clock; none where nobody says so, and at home.
+    pub counted: Option<Millis>,
     pub memory: u64,
     /// Reads and writes, and their bytes; away: all forwarded calls.
     pub calls: u64,
@@ -118,22 +120,29 @@ impl Observed {
             self.looks = 0;
         }
         self.memory = seen.memory;
+        // A guest is counted when its host comes to it. What has not been counted anew says nothing.
+        let at = seen.counted.unwrap_or(now);
+        let known = self.last.filter(|(_, last)| last.counted.is_some());
+        if seen.counted.is_some() && known.is_some_and(|(then, _)| then == at) {
+            return;
+        }
         self.looks = self.looks.saturating_add(1);
-        let last = self.last.replace((now, seen));
-        let Some((then, before)) = last.filter(|(then, _)| *then < now) else {
+        let last = self.last.replace((at, seen));
+        let same = |last: &Seen| last.counted.is_some() == seen.counted.is_some();
+        let Some((then, before)) = last.filter(|(then, last)| *then < at && same(last)) else {
             return;
         };
-        let seconds = float(now - then) / 1000.0;
+        let seconds = float(at - then) / 1000.0;
         let rate = |now: u64, before: u64| float(now.saturating_sub(before)) / seconds;
         self.ran = rate(seen.ran_ns, before.ran_ns) / 1e9;
         self.done += self.ran * seconds * place.speed;
         let share = (place.cores / place.running.max(place.cores).max(0.01)).min(1.0);
-        let wanted = if place.is_home {
+        let wanted = if place.is_home || seen.counted.is_some() {
             // The sums of threads that have ended are gone with them.
             (rate(seen.busy_ns, before.busy_ns) / 1e9).max(self.ran)
         } else {
-            // The host does not tell how long it waited for a CPU. So this is what it would have run if
-            // it had not had to share.
+            // The host does not tell how long it waited for a CPU, since it has too many threads. So this is what it
+            // would have run if it had not had to share.
             self.ran / share.max(0.01)
         };
         let wanted = wanted.min(f64::from(self.threads.max(1)));
@@ -228,6 +237,7 @@ pub(super) fn at_home(pid: i32, stat: &processes::Stat) -> Seen {
             .cpu_ticks
             .saturating_mul(1_000_000_000 / TICKS_PER_SECOND),
         busy_ns: busy(pid),
+        counted: None,
         memory: stat.resident_bytes,
         calls,
         bytes,
@@ -275,6 +285,7 @@ mod tests {
             let seen = Seen {
                 ran_ns: each.ran_ns * second,
                 busy_ns: each.busy_ns * second,
+                counted: None,
                 memory: each.memory * second,
                 calls: each.calls * second,
                 bytes: each.bytes * second,
@@ -299,6 +310,29 @@ mod tests {
         assert!((watched.cpus() - 1.0).abs() < 0.01, "{}", watched.cpus());
         assert!((watched.here(41_000, 41.0) - 20.0).abs() < 0.01);
         assert!(watched.loses(0.1) < 0.01);
+    }
+
+    /// The node knows of one other thread, but something that it cannot see takes most of its cores.
+    #[test]
+    fn what_a_host_has_counted_is_believed_rather_than_a_share() {
+        let mut watched = Observed::new(1, "n2", 0.0);
+        let mut second = 0;
+        // Counted every second and a half, of which the program ran a tenth.
+        for report in 0..20 {
+            let at = 1_500 * report;
+            let seen = Seen {
+                ran_ns: SECOND / 1_000 * at / 10,
+                busy_ns: SECOND / 1_000 * at + 1,
+                counted: Some(7_000 + at),
+                ..Seen::default()
+            };
+            while second <= at {
+                watched.sample(second, &place("n2", false), seen, false);
+                second += 1_000;
+            }
+        }
+        assert!((watched.cpus() - 1.0).abs() < 0.01, "{}", watched.cpus());
+        assert!((watched.ran - 0.1).abs() < 0.01, "{}", watched.ran);
     }
 
     #[test]

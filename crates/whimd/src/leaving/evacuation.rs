@@ -641,6 +641,8 @@ mod tests {
             moves: 1,
             supervisor_pid: 8,
             cpu_ns: 0,
+            busy_ns: 0,
+            counted_ms: 0,
             resident_bytes: 0,
             forwarded_calls: 0,
             held_threads: 0,

@@ -64,6 +64,7 @@ pub(crate) fn status(
     Some(Status {
         supervisor_pid: supervisor_pid.unwrap_or(0),
         cpu_ns: said.cpu_ns.min(CPU_NS_MAX),
+        busy_ns: said.busy_ns.min(CPU_NS_MAX),
         resident_bytes: said.resident_bytes.min(BYTES_MAX),
         forwarded_calls: said.forwarded_calls.min(COUNT_MAX),
         reason: said.reason.as_deref().map(sentence),
@@ -175,6 +176,8 @@ mod tests {
             moves: 1,
             supervisor_pid: 1,
             cpu_ns: u64::MAX,
+            busy_ns: u64::MAX,
+            counted_ms: u64::MAX,
             resident_bytes: u64::MAX,
             forwarded_calls: u64::MAX,
             held_threads: 0,
@@ -196,7 +199,7 @@ mod tests {
         let place = |name: &str| ["n1", "n2"].contains(&name);
         let heard = status(said(), OWN, Some(9), place).expect("its own");
         assert_eq!(heard.supervisor_pid, 9, "as we know it, not as it says");
-        assert!(heard.cpu_ns <= CPU_NS_MAX && heard.resident_bytes <= BYTES_MAX);
+        assert!(heard.cpu_ns.max(heard.busy_ns) <= CPU_NS_MAX && heard.resident_bytes <= BYTES_MAX);
         let reason = heard.reason.expect("kept");
         assert_eq!(reason.chars().count(), SENTENCE_MAX);
         assert!(!reason.contains(char::is_control), "{reason}");

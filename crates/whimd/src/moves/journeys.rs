@@ -237,6 +237,8 @@ impl Journey {
             moves: 0,
             supervisor_pid: about.notes.supervisor.map_or(0, |(pid, _)| pid),
             cpu_ns: 0,
+            busy_ns: 0,
+            counted_ms: 0,
             resident_bytes: 0,
             forwarded_calls: 0,
             held_threads: 0,
