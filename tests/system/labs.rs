@@ -121,6 +121,8 @@ fn completed(cluster: &Cluster, name: &str) -> Result<()> {
 
 /// What is not there is named, with what may be meant, and nothing is left on a question's way.
 fn slips_are_told(cluster: &Cluster) -> Result<()> {
+    let refused = cluster.refused("n1", &["drain", "n9"])?;
+    ensure!(refused.trim_end().ends_with("it has: n1, n2"), "{refused}");
     for (words, told) in [
         (["drain", "n22", ""], "(did you mean n2?)"),
         (["tune", "balance.fiar", ""], "(did you mean balance.fair?)"),
@@ -164,7 +166,7 @@ fn slips_are_told(cluster: &Cluster) -> Result<()> {
 fn odd_names_are_told(cluster: &Cluster) -> Result<()> {
     let _program = Running::spawn(&mut cluster.run_command("n1", &["sleep", "1000"]))?;
     let pid = cluster.find("sleep 1000")?.to_string();
-    for name in ["", "a\nb", "N2"] {
+    for name in ["", "a\nb", "N_7"] {
         let told = format!("The name {name:?} is not usable: give 1 to 63 characters");
         for words in [
             ["drain", name].as_slice(),
@@ -177,6 +179,8 @@ fn odd_names_are_told(cluster: &Cluster) -> Result<()> {
         }
     }
     for (words, told) in [
+        (["migrate", &pid, "N2"], "it has: n1, n2 (did you mean n2?)"),
+        (["drain", "N1", ""], "it has: n1, n2 (did you mean n1?)"),
         (["migrate", &pid, "@a\nb"], "the label @a\\nb can take"),
         (["why", "a\nb:3", ""], "There is no node a\\nb in this"),
     ] {

@@ -10,16 +10,29 @@ pub fn question<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Str
     closest(word, known).map_or(String::new(), |meant| format!(" (did you mean {meant}?)"))
 }
 
-/// The known word that differs by the fewest slips: at most one in three letters, and not in all of them.
+/// The known word that differs by the fewest slips, small letters and capitals being the same: at most one in three
+/// letters. In shorter words any other one would be close; and names with other numbers are names of others.
 fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.len() > WORD_MAX {
         return None;
     }
-    let most = (word.chars().count() / 3).max(1);
+    let letters = |text: &str| text.chars().count();
+    let (small, number) = (word.to_lowercase(), digits(word));
     let near = known.into_iter().filter(|known| known.len() <= WORD_MAX);
-    let near = near.map(|known| (slips(word, known), known));
-    let near = near.filter(|(slips, known)| *slips <= most && *slips < known.chars().count());
+    let near = near.filter(|known| digits(known) == number);
+    let near = near.map(|known| (slips(&small, &known.to_lowercase()), known));
+    let near = near.filter(|(slips, known)| {
+        let most = letters(word).max(3) / 3;
+        *slips == 0 || *slips <= most && letters(word).max(letters(known)) >= 3
+    });
     near.min().map(|(_, known)| known)
+}
+
+/// The digits of a word, one that was pressed twice counting once.
+fn digits(word: &str) -> Vec<char> {
+    let mut digits: Vec<char> = word.chars().filter(char::is_ascii_digit).collect();
+    digits.dedup();
+    digits
 }
 
 /// Letters that were left out, added, exchanged, or swapped with the next one.
@@ -72,7 +85,24 @@ mod tests {
         assert_eq!(said("aplha"), " (did you mean alpha?)");
         assert_eq!(said("balance.fairr"), " (did you mean balance.fair?)");
         assert_eq!(said("n11"), " (did you mean n1?)");
+        assert_eq!(said("N1"), " (did you mean n1?)");
+        assert_eq!(said("Alhpa"), " (did you mean alpha?)");
         assert_eq!(said("zebra"), "");
         assert_eq!(said(&"n1".repeat(1000)), "");
+    }
+
+    /// Of `n9` the first node was proposed, whatever it was called.
+    #[test]
+    fn a_name_with_another_number_is_no_slip() {
+        let known = ["n1", "n2", "gb", "node-7"];
+        for word in ["n9", "n12", "n", "ga", "node-8", "node-77a"] {
+            let said = question(word, known);
+            let meant = if word == "node-77a" {
+                " (did you mean node-7?)"
+            } else {
+                ""
+            };
+            assert_eq!(said, meant, "{word}");
+        }
     }
 }

@@ -26,18 +26,21 @@ fn known(cluster: &Cluster) -> String {
 /// Whether there is such a node.
 ///
 /// # Errors
-/// There is none; which ones there are, and which one may be meant; or that no node is called so.
+/// There is none; which ones there are, and which one may be meant; or, if none may, that no node can be called so.
 pub(crate) fn known_node(moves: &Moves, node: &str) -> Result<(), MoveError> {
     let cluster = moves.ground().cluster();
     if cluster.member(node).is_some() {
         return Ok(());
     }
-    NodeName::new(node)?;
     let members = cluster.members();
     let names = members.iter().map(|member| member.name.as_str());
+    let meant = similar::question(node, names);
+    if meant.is_empty() {
+        NodeName::new(node)?;
+    }
     Err(MoveError::UnknownNode {
-        node: node.to_string(),
-        meant: similar::question(node, names),
+        node: node.escape_debug().to_string(),
+        meant,
         known: known(cluster),
     })
 }
