@@ -590,7 +590,7 @@ pub(crate) struct LabUp {
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub nodes: usize,
     /// CPUs of each node, such as 0.8,0.4 (the last counts for the rest)
-    #[arg(long, value_delimiter = ',', value_name = "CPUS")]
+    #[arg(long, value_delimiter = ',', value_name = "CPUS", value_parser = cpus)]
     pub cpu: Vec<f64>,
     /// Memory of each node, such as 2G
     #[arg(long, value_delimiter = ',', value_name = "SIZE")]
@@ -605,7 +605,8 @@ pub(crate) struct LabUp {
         long,
         value_delimiter = ',',
         value_name = "S",
-        allow_hyphen_values = true
+        allow_hyphen_values = true,
+        value_parser = clock
     )]
     pub clock: Vec<f64>,
     /// The daemon to start (default: the whimd beside this program)
@@ -617,6 +618,18 @@ pub(crate) struct LabUp {
     /// Start the daemons, but make no cluster of them
     #[arg(long)]
     pub no_cluster: bool,
+}
+
+fn cpus(text: &str) -> Result<f64, String> {
+    number(text).ok_or_else(|| "give a number of CPUs for each node, such as 2 or 0.8,0.4".into())
+}
+
+fn clock(text: &str) -> Result<f64, String> {
+    number(text).ok_or_else(|| "give seconds for each node, such as 1000 or 0.08,-0.08".into())
+}
+
+fn number(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
 #[derive(Debug, Args)]
@@ -715,6 +728,27 @@ mod tests {
         for bad in ["", "2", "h", "0m", "-1h", "1.5h", "2w", "99999999999999d"] {
             assert!(bad.parse::<Ago>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_wrong_number_for_nodes_of_a_lab_is_told_how_it_is_written() {
+        let said = |option: &str, value: &str| {
+            let words = ["whim", "lab", "up", option, value];
+            Arguments::try_parse_from(words).map_or_else(|error| error.to_string(), |_| "".into())
+        };
+        for value in ["abc", "nan", "0.5,", "2 CPUs"] {
+            let cpu = said("--cpu", value);
+            assert!(
+                cpu.contains("give a number of CPUs for each node, such as 2 or"),
+                "{cpu}"
+            );
+            let clock = said("--clock", value);
+            assert!(
+                clock.contains("give seconds for each node, such as"),
+                "{clock}"
+            );
+        }
+        assert_eq!(said("--cpu", "0.8,4") + &said("--clock", "1000,-0.08"), "");
     }
 
     #[test]
