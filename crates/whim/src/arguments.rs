@@ -338,9 +338,6 @@ pub(crate) enum Verb {
         #[arg(last = true, value_name = "LINE")]
         line: Vec<String>,
     },
-    /// Write the man pages into a directory
-    #[command(hide = true)]
-    Man { directory: PathBuf },
     /// Write what a package holds beside the programs
     #[command(hide = true)]
     Generate { kind: Generated, directory: PathBuf },

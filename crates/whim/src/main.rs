@@ -18,6 +18,7 @@ mod completion;
 mod confirm;
 mod doctor;
 mod generated;
+mod hints;
 mod history;
 mod lab_page;
 mod lab_views;
@@ -54,7 +55,7 @@ fn main() -> ExitCode {
     }
     let arguments = match arguments::parse() {
         Ok(arguments) => arguments,
-        Err(error) => return wrong_use(&error),
+        Err(error) => return wrong_use(error),
     };
     let socket = arguments.socket;
     let wait = Duration::from_secs(arguments.wait.unwrap_or(0));
@@ -127,13 +128,17 @@ fn misuse(text: &str) -> ExitCode {
 
 /// Help and version are no errors; wrong use of `run` ends as env(1) does, since 1 and 2 are codes
 /// of the program.
-fn wrong_use(error: &clap::Error) -> ExitCode {
+fn wrong_use(error: clap::Error) -> ExitCode {
     let verb = std::env::args_os().nth(1).unwrap_or_default();
     // The parser repeats what it does not understand.
-    let is_former = verb == "join" && token::is_former(error);
+    let is_former = verb == "join" && token::is_former(&error);
     if is_former || error.exit_code() != 0 && token::in_words(std::env::args_os()) {
         return misuse(token::AS_ARGUMENT);
     }
+    let words: Vec<String> = std::env::args_os()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let error = hints::mend(error, &words);
     let _ = error.print();
     let runs = verb == "run" || verb == "shell";
     match error.exit_code() {
@@ -243,8 +248,7 @@ fn perform(verb: Verb, connect: &Connect<'_>) -> Result<()> {
             generated::completions(shell);
             Ok(())
         }
-        Verb::Man { directory }
-        | Verb::Generate {
+        Verb::Generate {
             kind: Generated::Man,
             directory,
         } => generated::man_pages(&directory).with_context(|| unwritten(&directory)),

@@ -1,0 +1,126 @@
+//! What is said beside a command line that was not understood.
+//!
+//! The parser knows letters. It proposes what nobody is to type.
+
+use clap::Command;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::arguments;
+
+/// The error of `words`, with tips that help.
+pub(crate) fn mend(mut error: clap::Error, words: &[String]) -> clap::Error {
+    let tip = match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            hide(&mut error);
+            page(&mut error, words)
+        }
+        _ => None,
+    };
+    if let Some(tip) = tip {
+        let tips = ContextValue::StyledStrs(vec![tip.into()]);
+        error.insert(ContextKind::Suggested, tips);
+    }
+    error
+}
+
+/// Leaves hidden verbs out of what may have been meant.
+fn hide(error: &mut clap::Error) {
+    let Some(proposed) = error.remove(ContextKind::SuggestedSubcommand) else {
+        return;
+    };
+    let whole = arguments::command();
+    let hidden = |name: &String| {
+        whole
+            .find_subcommand(name)
+            .is_some_and(Command::is_hide_set)
+    };
+    let kept = match proposed {
+        ContextValue::String(name) => vec![name],
+        ContextValue::Strings(names) => names,
+        other => {
+            error.insert(ContextKind::SuggestedSubcommand, other);
+            return;
+        }
+    };
+    let kept: Vec<String> = kept.into_iter().filter(|name| !hidden(name)).collect();
+    if !kept.is_empty() {
+        error.insert(
+            ContextKind::SuggestedSubcommand,
+            ContextValue::Strings(kept),
+        );
+    }
+}
+
+/// How the page is read that 'whim man VERB' asks for.
+fn page(error: &mut clap::Error, words: &[String]) -> Option<String> {
+    let asked = error.get(ContextKind::InvalidSubcommand)?;
+    if !matches!(asked, ContextValue::String(verb) if verb == "man") {
+        return None;
+    }
+    error.remove(ContextKind::SuggestedSubcommand);
+    let whole = arguments::command();
+    let mut path = vec!["whim"];
+    let mut below = &whole;
+    for word in words.iter().skip_while(|word| *word != "man").skip(1) {
+        match below.find_subcommand(word) {
+            Some(verb) if !verb.is_hide_set() => below = verb,
+            _ => break,
+        }
+        path.push(word);
+    }
+    Some(format!(
+        "'man {}' shows that page; '{} --help' says the same",
+        path.join("-"),
+        path.join(" ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::Arguments;
+    use clap::Parser;
+
+    fn said(line: &str) -> String {
+        let words: Vec<String> = line.split(' ').map(ToString::to_string).collect();
+        match Arguments::try_parse_from(&words) {
+            Ok(arguments) => panic!("{line}: {arguments:?}"),
+            Err(error) => mend(error, &words).to_string(),
+        }
+    }
+
+    #[test]
+    fn what_is_hidden_is_not_proposed() {
+        for (line, meant) in [
+            ("whim migrat 4711 n2", "'migrate'"),
+            ("whim complet bash", "'completions'"),
+            ("whim drian n2", "'drain'"),
+        ] {
+            let said = said(line);
+            assert!(said.contains(meant), "{said}");
+            assert!(!said.contains("generate"), "{said}");
+            assert!(!said.contains("complete-words"), "{said}");
+        }
+        let said = said("whim generat man x");
+        assert!(!said.contains("'generate'"), "{said}");
+    }
+
+    /// It wrote all pages into a new directory that was called as the verb, without a word.
+    #[test]
+    fn who_asks_for_a_page_is_told_how_it_is_read() {
+        for (line, page, help) in [
+            ("whim man", "'man whim'", "'whim --help'"),
+            ("whim man run", "'man whim-run'", "'whim run --help'"),
+            (
+                "whim man lab up",
+                "'man whim-lab-up'",
+                "'whim lab up --help'",
+            ),
+            ("whim --wait 3 man generate", "'man whim'", "'whim --help'"),
+        ] {
+            let said = said(line);
+            assert!(said.contains(page) && said.contains(help), "{said}");
+            assert!(!said.contains("similar"), "{said}");
+        }
+    }
+}
