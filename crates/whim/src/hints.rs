@@ -1,6 +1,6 @@
 //! What is said beside a command line that was not understood.
 //!
-//! The parser knows letters. It proposes what nobody is to type.
+//! The parser knows letters. It proposes what nobody is to type, and takes an option that a verb has not for a value.
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -13,6 +13,10 @@ pub(crate) fn mend(mut error: clap::Error, words: &[String]) -> clap::Error {
         ErrorKind::InvalidSubcommand => {
             hide(&mut error);
             page(&mut error, words)
+        }
+        ErrorKind::UnknownArgument => {
+            option(&mut error);
+            None
         }
         _ => None,
     };
@@ -75,6 +79,20 @@ fn page(error: &mut clap::Error, words: &[String]) -> Option<String> {
     ))
 }
 
+/// An option that the verb has not is no value of it.
+fn option(error: &mut clap::Error) {
+    match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(option)) if option.starts_with("--") => {}
+        _ => return,
+    }
+    if let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested) {
+        tips.retain(|tip| !tip.to_string().starts_with("to pass "));
+        if !tips.is_empty() {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,5 +140,20 @@ mod tests {
             assert!(said.contains(page) && said.contains(help), "{said}");
             assert!(!said.contains("similar"), "{said}");
         }
+    }
+
+    #[test]
+    fn an_option_that_a_verb_has_not_is_no_value() {
+        for line in [
+            "whim drain --json n2",
+            "whim undrain --json n2",
+            "whim adopt --hold 4711",
+        ] {
+            let said = said(line);
+            assert!(said.contains("unexpected argument"), "{said}");
+            assert!(!said.contains("as a value"), "{said}");
+        }
+        let said = said("whim migrate -5 n2");
+        assert!(said.contains("as a value"), "{said}");
     }
 }
