@@ -80,8 +80,9 @@ pub(crate) struct Arguments {
     /// Control socket of the daemon (default: that of this user's daemon, or else of root's)
     #[arg(long, global = true, value_name = "PATH", hide = true)]
     pub socket: Option<PathBuf>,
-    /// Wait this many seconds for a daemon that is being started (default: 0; of 'run' and 'shell' 5)
-    #[arg(long, value_name = "S", hide = true, value_parser = clap::value_parser!(u64).range(..=86_400))]
+    /// Before the verb: wait this many seconds for a daemon that is being started (default: 0; of 'run' and
+    /// 'shell' 5)
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(..=86_400))]
     pub wait: Option<u64>,
     #[command(subcommand)]
     pub verb: Verb,
@@ -683,6 +684,7 @@ mod tests {
             "run --lease never true",
             "run --on",
             "run true -- --help",
+            "run true --wait 3 --json",
         ];
         for line in lines {
             let words = std::iter::once("whim")

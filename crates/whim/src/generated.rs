@@ -176,6 +176,7 @@ mod tests {
                     "whim migrate 4711 best",
                     "/etc/whim/config.toml",
                     ".SH VERSION",
+                    "--wait",
                 ][..],
             ),
             (

@@ -1,6 +1,7 @@
 //! What is said beside a command line that was not understood.
 //!
-//! The parser knows letters. It proposes what nobody is to type, and takes an option that a verb has not for a value.
+//! The parser knows letters. It proposes what nobody is to type, takes an option that a verb has not for a value, and
+//! does not know that `--wait` stands before the verb.
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -14,10 +15,7 @@ pub(crate) fn mend(mut error: clap::Error, words: &[String]) -> clap::Error {
             hide(&mut error);
             page(&mut error, words)
         }
-        ErrorKind::UnknownArgument => {
-            option(&mut error);
-            None
-        }
+        ErrorKind::UnknownArgument => option(&mut error, words),
         _ => None,
     };
     if let Some(tip) = tip {
@@ -80,17 +78,24 @@ fn page(error: &mut clap::Error, words: &[String]) -> Option<String> {
 }
 
 /// An option that the verb has not is no value of it.
-fn option(error: &mut clap::Error) {
-    match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(option)) if option.starts_with("--") => {}
-        _ => return,
-    }
+fn option(error: &mut clap::Error, words: &[String]) -> Option<String> {
+    let option = match error.get(ContextKind::InvalidArg)? {
+        ContextValue::String(option) if option.starts_with("--") => option.clone(),
+        _ => return None,
+    };
     if let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested) {
         tips.retain(|tip| !tip.to_string().starts_with("to pass "));
         if !tips.is_empty() {
             error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
         }
     }
+    // Labs have no daemon that could be waited for.
+    let of_lab = words.get(1).is_some_and(|verb| verb == "lab");
+    if of_lab || option.split('=').next() != Some("--wait") {
+        return None;
+    }
+    error.remove(ContextKind::SuggestedArg);
+    Some("'--wait' stands before the verb, as in 'whim --wait 30 nodes'".into())
 }
 
 #[cfg(test)]
@@ -155,5 +160,20 @@ mod tests {
         }
         let said = said("whim migrate -5 n2");
         assert!(said.contains("as a value"), "{said}");
+    }
+
+    #[test]
+    fn who_waits_behind_the_verb_is_told_where_it_stands() {
+        let tip = "'--wait' stands before the verb, as in 'whim --wait 30 nodes'";
+        for line in [
+            "whim nodes --wait 3",
+            "whim ps --wait=3",
+            "whim adopt --wait 3 4711",
+        ] {
+            let said = said(line);
+            assert!(said.contains(tip), "{said}");
+        }
+        let said = said("whim lab status --wait 3");
+        assert!(!said.contains(tip), "{said}");
     }
 }
