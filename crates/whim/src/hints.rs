@@ -5,6 +5,7 @@
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use whim_control::similar;
 
 use crate::arguments;
 
@@ -98,6 +99,30 @@ fn option(error: &mut clap::Error, words: &[String]) -> Option<String> {
     Some("'--wait' stands before the verb, as in 'whim --wait 30 nodes'".into())
 }
 
+/// To be put behind the sentence that there is no program of this name, which `whim run` has read where the program
+/// stands: a name that begins as an option does was meant as one.
+pub(crate) fn of_program(name: &str) -> String {
+    let Some(word) = name.strip_prefix('-') else {
+        return String::new();
+    };
+    let word = word.trim_start_matches('-').split('=').next();
+    let word = format!("--{}", word.unwrap_or_default());
+    if word == "--wait" {
+        return ": --wait stands before 'run', as in 'whim --wait 30 run'".into();
+    }
+    let whole = arguments::command();
+    let known = whole.find_subcommand("run").into_iter();
+    let known = known
+        .flat_map(Command::get_arguments)
+        .filter(|option| !option.is_hide_set());
+    let known: Vec<String> = known
+        .filter_map(|option| option.get_long())
+        .map(|long| format!("--{long}"))
+        .collect();
+    let meant = similar::question(&word, known.iter().map(String::as_str));
+    format!(", nor an option: 'whim run --help' lists those{meant}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,6 +185,23 @@ mod tests {
         }
         let said = said("whim migrate -5 n2");
         assert!(said.contains("as a value"), "{said}");
+    }
+
+    #[test]
+    fn a_program_that_is_called_as_an_option_was_meant_as_one() {
+        for (name, meant) in [
+            ("-on", " (did you mean --on?)"),
+            ("--onn=n2", " (did you mean --on?)"),
+            ("--prot", ""),
+            ("-j", ""),
+            ("--", ""),
+        ] {
+            let said = of_program(name);
+            let told = format!(", nor an option: 'whim run --help' lists those{meant}");
+            assert_eq!(said, told, "{name}");
+        }
+        assert!(of_program("--wait").contains("'whim --wait 30 run'"));
+        assert_eq!(of_program("make-it"), "");
     }
 
     #[test]

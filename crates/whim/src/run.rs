@@ -11,7 +11,7 @@ use whim_control::protocol::{Answer, Request, RunOptions};
 use whim_sys::yama::Scope;
 
 use crate::arguments::Run;
-use crate::portable;
+use crate::{hints, portable};
 
 /// Exit codes of our own, apart from the program's, as of env(1).
 pub(crate) const FAILED: u8 = 125;
@@ -232,7 +232,10 @@ fn become_program(command: &[OsString], environment: &[CString]) -> ExitCode {
         .map(|name| name.display().to_string())
         .unwrap_or_default();
     match errno {
-        Errno::ENOENT => complain(&format!("There is no program {name}"), NOT_FOUND),
+        Errno::ENOENT => {
+            let hint = hints::of_program(&name);
+            complain(&format!("There is no program {name}{hint}"), NOT_FOUND)
+        }
         errno => {
             let reason = errno.desc();
             complain(
