@@ -92,6 +92,22 @@ fn say_what_there_is(cluster: &Cluster) -> Result<()> {
     ensure!(refused.contains(&format!("{start} n2")), "{refused}");
     let row = listed(cluster, &name)?;
     ensure!(row["nodes_on"] == 1, "{row}");
+    changes_are_told(cluster, &name)
+}
+
+/// What changes a lab says what it is like then; it was silent.
+fn changes_are_told(cluster: &Cluster, name: &str) -> Result<()> {
+    for (words, told) in [
+        (["start", "n2", ""], "n2 is on"),
+        (["start", "--daemon", "n2"], "the daemon of n2 runs"),
+        (["cut", "n1", "n2"], "no packet passes between n1 and n2"),
+        (["heal", "n1", "n2"], "packets pass between n1 and n2"),
+        (["kill", "n2", ""], "n2 is off"),
+    ] {
+        let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+        let said = cluster.lab(&words)?;
+        ensure!(said == format!("Lab {name}: {told}\n"), "{words:?}: {said}");
+    }
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use whim_lab::{
     Place, Step,
 };
 
-use crate::arguments::{Lab as Verb, LabUp, LinkOptions};
+use crate::arguments::{Lab as Verb, LabName, LabUp, LinkOptions};
 use crate::lab_page::{self, LabPageError};
 use crate::lab_views::{self, SEEN_WITHIN};
 use crate::output;
@@ -52,8 +52,14 @@ pub(crate) fn perform(verb: Verb) -> Result<ExitCode, LaboratoryError> {
         } => {
             return Ok(execute(&lab.name, user.as_deref(), &node, &command));
         }
-        Verb::Cut { lab, one, other } => Lab::open(&lab.name)?.cut(&one, &other)?,
-        Verb::Heal { lab, one, other } => Lab::open(&lab.name)?.heal(&one, &other)?,
+        Verb::Cut { lab, one, other } => {
+            Lab::open(&lab.name)?.cut(&one, &other)?;
+            done(&lab, &format!("no packet passes between {one} and {other}"));
+        }
+        Verb::Heal { lab, one, other } => {
+            Lab::open(&lab.name)?.heal(&one, &other)?;
+            done(&lab, &format!("packets pass between {one} and {other}"));
+        }
         Verb::Link {
             lab,
             one,
@@ -62,17 +68,26 @@ pub(crate) fn perform(verb: Verb) -> Result<ExitCode, LaboratoryError> {
         } => {
             Lab::open(&lab.name)?.link(&one, &other, &link(&settings)?)?;
         }
-        Verb::Kill { lab, node } => Lab::open(&lab.name)?.kill(&node)?,
+        Verb::Kill { lab, node } => {
+            Lab::open(&lab.name)?.kill(&node)?;
+            done(&lab, &format!("{node} is off"));
+        }
         Verb::Start {
             lab,
             node,
             daemon: false,
-        } => Lab::open(&lab.name)?.start(&node)?,
+        } => {
+            Lab::open(&lab.name)?.start(&node)?;
+            done(&lab, &format!("{node} is on"));
+        }
         Verb::Start {
             lab,
             node,
             daemon: true,
-        } => Lab::open(&lab.name)?.start_daemon(&node)?,
+        } => {
+            Lab::open(&lab.name)?.start_daemon(&node)?;
+            done(&lab, &format!("the daemon of {node} runs"));
+        }
         Verb::Pause { lab, node } => Lab::open(&lab.name)?.pause(&node)?,
         Verb::Resume { lab, node } => Lab::open(&lab.name)?.resume(&node)?,
         Verb::Record { lab, file, seconds } => {
@@ -85,6 +100,11 @@ pub(crate) fn perform(verb: Verb) -> Result<ExitCode, LaboratoryError> {
         Verb::Down { lab } => Lab::down(&lab.name)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says what a lab is like now that something was done to it.
+fn done(lab: &LabName, what: &str) {
+    output::line(&format!("Lab {}: {what}", lab.name));
 }
 
 fn link(asked: &LinkOptions) -> Result<LinkSettings, OptionsError> {
