@@ -71,7 +71,14 @@ impl Work {
             command: shown.clone(),
             why: format!("{why}{}", self.log_tail(place)),
         };
-        let mut command = exec_command(&self.layout, &self.state, place, None, program.as_ref());
+        let mut command = exec_command(
+            &self.layout,
+            &self.state,
+            place,
+            None,
+            &[],
+            program.as_ref(),
+        );
         command.args(arguments);
         let outcome = command::run(&mut command, &input, Some(STEP_LIMIT))
             .map_err(|e| failed(format!("could not be started: {e}")))?;

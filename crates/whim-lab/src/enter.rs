@@ -27,6 +27,8 @@ use crate::state::State;
 const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
+/// An option: whoever looks on is told where the command starts.
+pub(crate) const TOLD: &str = "--told";
 /// `si_code` of a signal that the kernel sent, as it does for a terminal's keys.
 const SI_KERNEL: i32 = 0x80;
 
@@ -48,6 +50,8 @@ struct Request {
     user: Option<String>,
     /// Leaves the command running as a child of the node's first process, and reports its id.
     detach: bool,
+    /// Says where the command starts, if it is not the caller's directory.
+    told: bool,
     command: Vec<OsString>,
 }
 
@@ -61,6 +65,7 @@ impl Request {
             node,
             user: None,
             detach: false,
+            told: false,
             command: Vec::new(),
         };
         let mut words = rest.iter();
@@ -71,6 +76,7 @@ impl Request {
                     request.user = Some(user.ok_or("--user needs a name")?.to_owned());
                 }
                 Some("--detach") => request.detach = true,
+                Some(TOLD) => request.told = true,
                 Some("--") => {
                     request.command = words.cloned().collect();
                     break;
@@ -238,15 +244,46 @@ impl Entry {
         if let Some(name) = &self.request.user {
             become_user(name, &mut command)?;
         }
-        let home = std::env::var_os("HOME").map(PathBuf::from);
-        let wanted = [self.directory.clone(), home, Some(PathBuf::from("/"))];
-        for directory in wanted.into_iter().flatten() {
-            if std::env::set_current_dir(&directory).is_ok() {
-                break;
-            }
-        }
+        self.enter_directory();
         Ok(command)
     }
+
+    /// Goes into the caller's directory, or the nearest to it that there is on the node.
+    fn enter_directory(&self) {
+        let missed = self.directory.as_ref().and_then(|directory| {
+            let error = std::env::set_current_dir(directory).err()?;
+            Some((directory, error))
+        });
+        if self.directory.is_some() && missed.is_none() {
+            return;
+        }
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        let others = [home, Some(PathBuf::from("/"))];
+        let mut others = others.into_iter().flatten();
+        let place = others.find(|directory| std::env::set_current_dir(directory).is_ok());
+        if let (true, Some((directory, error)), Some(place)) = (self.request.told, missed, place) {
+            let said = elsewhere(&self.lab, &self.request.node, directory, &error, &place);
+            let _ = writeln!(std::io::stderr(), "whim lab exec: {said}");
+        }
+    }
+}
+
+/// That a command starts at another place than the caller's directory, and what to do about that.
+fn elsewhere(
+    lab: &str,
+    node: &str,
+    directory: &Path,
+    error: &std::io::Error,
+    place: &Path,
+) -> String {
+    let (directory, place) = (directory.display(), place.display());
+    if error.kind() == std::io::ErrorKind::NotFound {
+        return format!(
+            "Lab '{lab}' does not share {directory}, so that the command starts in {place} on {node}; \
+             'whim lab up --share {directory}' makes a lab that does"
+        );
+    }
+    format!("{directory} cannot be entered on {node} ({error}): the command starts in {place}")
 }
 
 fn open_log(path: &Path) -> Result<File, String> {

@@ -11,6 +11,7 @@ use nix::sys::signal::Signal;
 
 use crate::cgroup::CgroupSet;
 use crate::command;
+use crate::enter::TOLD;
 use crate::error::LabError;
 use crate::layout::{LabLock, Layout, labs_directory};
 use crate::mounts;
@@ -162,6 +163,27 @@ impl Lab {
         user: Option<&str>,
         program: impl AsRef<std::ffi::OsStr>,
     ) -> Result<Command, LabError> {
+        self.enter(node, user, &[], program.as_ref())
+    }
+
+    /// As [`Lab::command`], for somebody who looks on: it says on standard error where the program starts, if the node
+    /// does not see the caller's directory.
+    pub fn told_command(
+        &self,
+        node: &str,
+        user: Option<&str>,
+        program: impl AsRef<std::ffi::OsStr>,
+    ) -> Result<Command, LabError> {
+        self.enter(node, user, &[TOLD], program.as_ref())
+    }
+
+    fn enter(
+        &self,
+        node: &str,
+        user: Option<&str>,
+        options: &[&str],
+        program: &std::ffi::OsStr,
+    ) -> Result<Command, LabError> {
         let state = self.state()?;
         state.running_init(node)?;
         if state.node(node)?.paused {
@@ -175,7 +197,8 @@ impl Lab {
             &state,
             node,
             user,
-            program.as_ref(),
+            options,
+            program,
         ))
     }
 
@@ -292,6 +315,7 @@ pub(crate) fn exec_command(
     state: &State,
     node: &str,
     user: Option<&str>,
+    options: &[&str],
     program: &std::ffi::OsStr,
 ) -> Command {
     let roles = Roles {
@@ -302,7 +326,7 @@ pub(crate) fn exec_command(
     if let Some(user) = user {
         command.arg("--user").arg(user);
     }
-    command.arg("--").arg(program);
+    command.args(options).arg("--").arg(program);
     command
 }
 

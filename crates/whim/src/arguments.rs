@@ -478,6 +478,10 @@ pub(crate) enum Lab {
     /// Make a lab and a cluster of its nodes
     Up(Box<LabUp>),
     /// Run a command, or a shell, on a node
+    ///
+    /// It starts in the current directory, if the node sees it, and else in $HOME or /. A node sees all directories but
+    /// those below /tmp, /run and /dev/shm; of these, it sees those that 'whim lab up' was given by --share, and the one
+    /// in which it was typed.
     Exec {
         #[command(flatten)]
         lab: LabName,

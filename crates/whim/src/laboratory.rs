@@ -228,7 +228,7 @@ fn execute(name: &str, user: Option<&str>, node: &str, command: &[OsString]) -> 
         eprintln!("whim lab exec: {error}");
         ExitCode::from(FAILED)
     };
-    match Lab::open(name).and_then(|lab| lab.command(node, user, program)) {
+    match Lab::open(name).and_then(|lab| lab.told_command(node, user, program)) {
         Ok(mut command) => {
             if let Err(error) = whim_sys::startup::restore() {
                 return complain(&error);

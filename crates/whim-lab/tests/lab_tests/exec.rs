@@ -60,6 +60,50 @@ fn status_input_environment_and_directory_pass_through() {
     );
 }
 
+/// It started in /root without a word.
+#[test]
+fn a_directory_that_is_not_shared_is_named() {
+    needs_root!();
+    let (shared, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let share = shared.path().to_owned();
+    let lab = TestLab::up("where", |o| {
+        o.nodes = 1;
+        o.shares = vec![share];
+    });
+    let run = |user: Option<&str>, directory: &std::path::Path| {
+        let mut command = lab.lab.told_command("n1", user, "pwd").unwrap();
+        let output = command.current_dir(directory).env("HOME", "/usr").output();
+        let output = output.unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (text(output.stdout), text(output.stderr))
+    };
+    for seen in [shared.path(), std::path::Path::new("/usr/lib")] {
+        assert_eq!(
+            run(None, seen),
+            (format!("{}\n", seen.display()), String::new())
+        );
+    }
+    let (at, said) = run(None, other.path());
+    assert_eq!(at, "/usr\n");
+    let (name, directory) = (lab.lab.name(), other.path().display());
+    let told = format!(
+        "whim lab exec: Lab '{name}' does not share {directory}, so that the command starts in /usr on n1; \
+         'whim lab up --share {directory}' makes a lab that does\n"
+    );
+    assert_eq!(said, told);
+    let own = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(shared.path(), own).unwrap();
+    let (at, said) = run(Some("nobody"), shared.path());
+    assert_eq!(at, "/usr\n");
+    assert!(
+        said.contains("cannot be entered on n1 (Permission denied"),
+        "{said}"
+    );
+    let mut silent = lab.lab.command("n1", None, "pwd").unwrap();
+    let output = silent.current_dir(other.path()).output().unwrap();
+    assert_eq!(output.stderr, b"");
+}
+
 #[test]
 fn another_user_can_be_chosen() {
     needs_root!();
