@@ -56,6 +56,11 @@ fn of_moves(cluster: &Cluster) -> Result<()> {
     let (mut talk, pid) = Talk::run(cluster, &[], &["python3", "-c", WAITS, SECRET])?;
     cluster.move_to(pid, "n2")?;
     cluster.move_to(pid, "home")?;
+    cluster.move_to(pid, "n2")?;
+    // All its moves count, not only those since it last left.
+    let why = cluster.whim("n1", &["why", &pid.to_string()])?;
+    ensure!(why.contains("has moved 3 times"), "{why}");
+    cluster.move_to(pid, "home")?;
     cluster.configure("n2", "[guests]\nmax = 0\n")?;
     cluster.restart_daemon("n2")?;
     eventually(PATIENCE, "n2 refuses", || {
@@ -63,9 +68,10 @@ fn of_moves(cluster: &Cluster) -> Result<()> {
         Ok(reason.contains("guests already").then_some(()))
     })?;
     let ways = ways(cluster)?;
-    ensure!(ways[..2] == ["n1-n2 done", "n2-n1 done"], "{ways:?}");
+    let done = ["n1-n2 done", "n2-n1 done"];
+    ensure!(ways[..4] == [done, done].concat(), "{ways:?}");
     ensure!(
-        ways[2..].iter().all(|way| way == "n1-n2 failed"),
+        ways[4..].iter().all(|way| way == "n1-n2 failed"),
         "{ways:?}"
     );
     let all = cluster.whim("n1", &["history", "--json"])?;
@@ -79,6 +85,14 @@ fn of_moves(cluster: &Cluster) -> Result<()> {
     ensure!(first["cause"] == "user" && first["uid"] == 0, "{first}");
     let (frozen, took) = (first["freeze_ms"].as_f64(), first["total_ms"].as_f64());
     ensure!(frozen > Some(0.0) && frozen <= took, "{first}");
+    // The log counts it alike.
+    let log = cluster.whim("n1", &["log"])?;
+    let line = log.lines().find(|line| line.contains("moved"));
+    let told = format!(", {:.0} ms in all;", took.unwrap_or_default());
+    ensure!(
+        line.is_some_and(|line| line.contains(&told)),
+        "{told} {log}"
+    );
     let failed = moves.last().context("none failed")?;
     let reason = failed["reason"].as_str().unwrap_or_default();
     ensure!(

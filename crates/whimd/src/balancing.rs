@@ -608,9 +608,15 @@ pub(crate) fn why(daemon: &Daemon, stat: &Stat) -> Option<(String, Option<Decide
     let candidate = daemon.moves().candidates().get(stat.pid).cloned();
     let failure = candidate.and_then(|candidate| candidate.last_failure);
     let from = (watched.node(), failure.as_deref());
-    let mut text = words::record(record, daemon.clock_ms(), from, &name);
-    let trip = balancing.balancer.rules.move_takes(float(watched.memory));
-    text.push_str(&words::measured(watched, trip));
+    let is_unknown = !watched.was_seen_twice();
+    let mut text = match record.verdict {
+        Verdict::Light { .. } if is_unknown => words::UNMEASURED.into(),
+        _ => words::record(record, daemon.clock_ms(), from, &name),
+    };
+    if !is_unknown {
+        let trip = balancing.balancer.rules.move_takes(float(watched.memory));
+        text.push_str(&words::measured(watched, trip));
+    }
     let names = members.iter().map(|member| &member.name).chain([&own]);
     let nodes = names.map(|name| (name.clone(), id(name).0)).collect();
     let record = *record;

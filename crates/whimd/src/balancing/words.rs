@@ -51,6 +51,10 @@ fn strain(numbers: &Numbers, from: &str, to: &str) -> String {
     format!("{to} gets {percent:.0}% of the strain that it takes off {from}")
 }
 
+/// What is said in the first seconds, instead of that it wants no CPU.
+pub(super) const UNMEASURED: &str =
+    "Balancer, now: it stays, since it has not been measured yet how much CPU it wants.";
+
 /// What was measured of a program.
 #[must_use]
 pub(super) fn measured(watched: &Observed, trip: f64) -> String {

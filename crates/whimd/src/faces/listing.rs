@@ -322,13 +322,14 @@ fn sentences_of(
     )];
     let last_move = candidate.as_ref().and_then(|one| one.last_move.as_ref());
     let last_move = last_move.map(LastMove::sentence);
-    if let Some(status) = journey.as_ref().and_then(|journey| journey.status.as_ref()) {
+    let known = journey.as_ref();
+    if let Some((journey, status)) = known.and_then(|known| Some((known, known.status.as_ref()?))) {
         text.push(format!(
             "It is on {} ({:?}, epoch {}), has moved {} and sent {} home from there.",
             status.location,
             status.state,
             status.epoch,
-            times(status.moves.into()),
+            times(journey.moves().into()),
             counted(status.forwarded_calls, "call", "calls")
         ));
         let still = stands_still(pid).filter(|_| status.state != State::Home);

@@ -258,6 +258,8 @@ impl Attempt {
                     to: report.to.clone(),
                     bytes: report.bytes,
                     freeze_ms: report.freeze_ms,
+                    // As the log and the command count it: the supervisor's own time.
+                    total_ms: report.total_ms,
                     ..row
                 }
             }
