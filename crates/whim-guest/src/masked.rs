@@ -109,3 +109,84 @@ fn no_time(address: u64) -> Region {
         data: vec![0; 16],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIME: u64 = 0x2000;
+
+    /// A call of these arguments, with a time of so many seconds and nanoseconds.
+    fn looked(number: i64, args: [u64; 6], time: (i64, i64)) -> Look {
+        let data = [time.0.to_ne_bytes(), time.1.to_ne_bytes()].concat();
+        let time = Region {
+            address: TIME,
+            length: 16,
+            direction: Direction::InOut,
+            returned: Returned::WholeAlways,
+            data,
+        };
+        let forward = Forward {
+            regions: vec![no_time(0x1000), time],
+            may_block: number != libc::SYS_epoll_pwait || args[3] != 0,
+            may_fault: false,
+            timeout: None,
+            wait_mask: Some(0),
+            args,
+        };
+        look(&Syscall::new(number, &args), forward)
+    }
+
+    fn asked(look: Look) -> (i64, [u64; 6], Vec<u64>) {
+        let Look::Once(number, forward) = look else {
+            panic!("{look:?}");
+        };
+        assert!(!forward.may_block && forward.timeout.is_none());
+        let regions = forward.regions.iter().map(|region| region.address);
+        (number.cast_signed(), forward.args, regions.collect())
+    }
+
+    #[test]
+    fn what_waits_is_asked_without_its_time_and_mask() {
+        let ppoll = looked(libc::SYS_ppoll, [0x1000, 2, TIME, 0x3000, 8, 0], (3, 0));
+        let poll = (libc::SYS_poll, [0x1000, 2, 0, 0, 0, 0], vec![0x1000]);
+        assert_eq!(asked(ppoll), poll);
+        // The time of the call stays as it is, so another one stands where the mask stood.
+        let args = [5, 0x1000, 0, 0, TIME, 0x3000];
+        let (number, args, regions) = asked(looked(libc::SYS_pselect6, args, (3, 0)));
+        assert_eq!((number, args[4]), (libc::SYS_pselect6, 0x3000));
+        assert_eq!(regions, [0x1000, 0x3000]);
+        let args = [7, 0x1000, 4, u64::MAX, 0x3000, 8];
+        let (number, args, _) = asked(looked(libc::SYS_epoll_pwait, args, (3, 0)));
+        assert_eq!(
+            (number, args),
+            (libc::SYS_epoll_wait, [7, 0x1000, 4, 0, 0, 0])
+        );
+        let args = [7, 0x1000, 4, TIME, 0x3000, 8];
+        let (number, _, regions) = asked(looked(libc::SYS_epoll_pwait2, args, (0, 1)));
+        assert_eq!((number, regions), (libc::SYS_epoll_wait, vec![0x1000]));
+    }
+
+    #[test]
+    fn what_does_not_sleep_is_asked_as_it_stands_and_what_only_sleeps_not_at_all() {
+        let as_it_stands = |look| matches!(look, Look::AsItStands(forward) if !forward.may_block);
+        let epoll = [7, 0x1000, 4, 0, 0x3000, 8];
+        assert!(as_it_stands(looked(libc::SYS_epoll_pwait, epoll, (3, 0))));
+        let epoll = [7, 0x1000, 4, TIME, 0x3000, 8];
+        assert!(as_it_stands(looked(libc::SYS_epoll_pwait2, epoll, (0, 0))));
+        // The kernel refuses these times before it looks for signals.
+        for time in [(-1, 0), (0, -1), (0, 1_000_000_000)] {
+            let ppoll = [0x1000, 2, TIME, 0x3000, 8, 0];
+            assert!(as_it_stands(looked(libc::SYS_ppoll, ppoll, time)));
+        }
+        // Without a descriptor there is nothing to be ready; the kernel takes half of the argument.
+        let none = [0x1000, 1 << 32, TIME, 0x3000, 8, 0];
+        assert_eq!(looked(libc::SYS_ppoll, none, (3, 0)), Look::Sleeps);
+        // poll looks for signals without time, too.
+        let ppoll = [0x1000, 2, TIME, 0x3000, 8, 0];
+        assert_eq!(
+            asked(looked(libc::SYS_ppoll, ppoll, (0, 0))).0,
+            libc::SYS_poll
+        );
+    }
+}
