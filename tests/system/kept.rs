@@ -23,7 +23,12 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("kept::signals_during_a_call", 3, signals_during_a_call),
         Case::in_lab("kept::a_broken_pipe_s_signal", 3, broken_pipe),
         Case::in_lab("kept::masks_of_waits", 3, masks_of_waits),
-        Case::in_lab("kept::what_waits_let_through_during_moves", 3, let_through),
+        Case::in_lab("kept::what_waits_let_through_during_moves", 3, |cluster| {
+            while_it_moves(cluster, "let_through", "0 wrong")
+        }),
+        Case::in_lab("kept::handlers_begin_at_once", 3, |cluster| {
+            while_it_moves(cluster, "prompt", "0 late")
+        }),
         Case::in_lab("kept::another_alternate_stack", 3, another_alternate_stack),
         Case::in_lab("kept::denied_time_stamps", 3, denied_stamps),
         Case::in_lab("kept::signals_of_its_own_making", 3, |cluster| {
@@ -306,9 +311,9 @@ fn masks_of_waits(cluster: &Cluster) -> Result<()> {
     same(cluster, "masks", &fatal)
 }
 
-/// The signal that ends a wait under a mask is neither lost nor late when the program moves in that moment.
-fn let_through(cluster: &Cluster) -> Result<()> {
-    let program = guest::c("let_through")?.display().to_string();
+/// What a program says at its end that has moved sixty times.
+fn while_it_moves(cluster: &Cluster, program: &str, says: &str) -> Result<()> {
+    let program = guest::c(program)?.display().to_string();
     let mut talk = Talk::start(cluster, &mut cluster.run_command("n1", &[&program]))?;
     let pid = talk.ready()?;
     for place in ["n2", "n3", "home"].into_iter().cycle().take(60) {
@@ -316,7 +321,7 @@ fn let_through(cluster: &Cluster) -> Result<()> {
     }
     talk.say("end")?;
     let line = talk.line()?;
-    ensure!(line == "0 wrong", "{line}");
+    ensure!(line == says, "{line}");
     talk.succeed()
 }
 

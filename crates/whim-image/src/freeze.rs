@@ -13,6 +13,7 @@
 
 use crate::freeze_attend::Attended;
 use crate::freeze_calls::{self, ERESTART_RESTARTBLOCK, ERESTARTNOHAND, InterruptedCall, Subject};
+use crate::freeze_delivery::Delivery;
 use crate::freeze_groups::Groups;
 use crate::freeze_observe::{Observation, Status, is_runnable, observe_and_stop, sleeping_in};
 use crate::freeze_release::Held;
@@ -233,6 +234,7 @@ struct Pending {
     running: Option<Running>,
     tid: Tid,
     before: Observation,
+    delivery: Delivery,
 }
 
 /// Stops all threads of process `pid`.
@@ -350,6 +352,7 @@ fn take_back(held: Held) -> Result<Option<Pending>, FreezeError> {
                 running: Some(running),
                 tid,
                 before,
+                delivery: Delivery::default(),
             }))
         }
         Err(TraceError::Died) => Ok(None),
@@ -588,6 +591,7 @@ impl Frozen {
             running: Some(running),
             tid,
             before,
+            delivery: Delivery::default(),
         }))
     }
 
@@ -645,7 +649,7 @@ impl Frozen {
         };
         let stopped = match running.poll_gently() {
             Ok(Polled::Still(running)) => {
-                one.running = Some(running);
+                one.running = Some(one.delivery.awaited(running)?);
                 return Ok(false);
             }
             Ok(Polled::Event(Waited::Stopped(stopped))) => stopped,
@@ -653,6 +657,10 @@ impl Frozen {
             Err(error) => return Err(error.into()),
         };
         match stopped.stop() {
+            Stop::Interrupt if one.delivery.is_due(self.pid, &stopped)? => {
+                one.running = Some(stopped.resume(0)?);
+                Ok(false)
+            }
             Stop::Interrupt => self.take_note(stopped, &one.before).map(|()| true),
             Stop::Group(_) => {
                 let tid = stopped.tid();
@@ -679,6 +687,7 @@ impl Frozen {
                     self.let_new_process_go(&stopped)?;
                 }
                 // Any other stop has consumed the interruption.
+                one.delivery.came();
                 let signal = if let Stop::Signal(signal) = stop {
                     signal
                 } else {

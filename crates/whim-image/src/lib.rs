@@ -12,6 +12,7 @@ pub mod freeze_assemble;
 pub mod freeze_attend;
 pub mod freeze_calls;
 mod freeze_continue;
+mod freeze_delivery;
 pub mod freeze_entries;
 pub mod freeze_filters;
 mod freeze_groups;

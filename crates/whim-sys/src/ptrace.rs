@@ -503,6 +503,18 @@ impl Stopped {
         self.queued_up_to(QUEUED_MAX, shared)
     }
 
+    /// Whether any signal is queued for the thread, or (`shared`) for its process.
+    ///
+    /// # Errors
+    /// [`TraceError::Died`].
+    pub fn has_queued(&self, shared: bool) -> Result<bool, TraceError> {
+        match self.queued_up_to(1, shared) {
+            Ok(found) => Ok(!found.is_empty()),
+            Err(TraceError::TooManySignals { .. }) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
     fn queued_up_to(&self, limit: usize, shared: bool) -> Result<Vec<RawSigInfo>, TraceError> {
         #[repr(C)]
         struct PeekArguments {
