@@ -398,10 +398,8 @@ fn nothing_is_executed_twice() {
         sequence: 100,
         number: libc::SYS_write.cast_unsigned(),
         args: [1, buffer, 5, 0, 0, 0],
-        may_block: false,
-        looks_for: None,
-        masked: 0,
         regions: vec![region(buffer, 5, WireDirection::In, 5)],
+        ..CallRequest::default()
     };
     let attempt = tries("have a call executed again by sending it again");
     for _ in 0..3 {
@@ -483,9 +481,8 @@ fn a_thread_does_one_thing_at_a_time() {
         number: libc::SYS_read.cast_unsigned(),
         args: [0, 0x7000_0000_0000, 1, 0, 0, 0],
         may_block: true,
-        looks_for: None,
-        masked: 0,
         regions: vec![region(0x7000_0000_0000, 1, WireDirection::Out, 0)],
+        ..CallRequest::default()
     };
     let server = &mut converted.server;
     server.call(read.clone(), &[]).expect("it waits");
@@ -528,10 +525,8 @@ fn broken_requests_are_errors() {
         sequence: 1,
         number: libc::SYS_getppid.cast_unsigned(),
         args: [0; 6],
-        may_block: false,
-        looks_for: None,
-        masked: 0,
         regions: vec![],
+        ..CallRequest::default()
     };
     let attempt = tries("have a thread act that is none of the process's");
     let stranger = CallRequest {

@@ -151,7 +151,7 @@ pub enum Disposition {
 }
 
 /// A forwarded call. The tail holds the regions' data in order.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallRequest {
     pub tid: i32,
     /// Rises by one with each message of this thread. Its upper half is the epoch, so that it rises
