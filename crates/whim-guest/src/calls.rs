@@ -236,6 +236,7 @@ impl Guest {
             .filter(|mask| self.is_due(host_tid, *mask, again));
         let (mut number, mut looks_for) = (call.number, None);
         if let Some(mask) = due {
+            // Trap: what-is-ready-comes-before-a-signal
             forward = match look(&call, forward) {
                 Look::Sleeps => return self.interrupt_under_mask(host_tid, mask),
                 Look::AsItStands(forward) => forward,

@@ -143,6 +143,7 @@ impl Guest {
                 let raw = stopped.signal_info()?;
                 let info = self.tickets.redeem(&raw);
                 let effect = self.effect_of(signal, &info);
+                // Trap: a-frame-on-a-substitute
                 self.leave_suspension(&stopped, effect)?;
                 let early = self.comes_before_its_call(&stopped, &info, effect)?;
                 if effect == Effect::Ends && !early {

@@ -657,6 +657,7 @@ impl Frozen {
             Err(error) => return Err(error.into()),
         };
         match stopped.stop() {
+            // Trap: a-stop-comes-before-a-delivery
             Stop::Interrupt if one.delivery.is_due(self.pid, &stopped)? => {
                 one.running = Some(stopped.resume(0)?);
                 Ok(false)
