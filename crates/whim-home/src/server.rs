@@ -503,7 +503,8 @@ impl Server {
             result = RESTART_UNLESS_HANDLED;
             deadline_ns = self.deadline(&active);
         }
-        if active.looks && result == 0 {
+        // poll itself, by which is looked, would be restarted by its number of a call that went on without a mask.
+        if active.looks && (result == 0 || result == freeze_calls::ERESTART_RESTARTBLOCK) {
             result = RESTART_UNLESS_HANDLED;
         }
         if active.already > 0 {
