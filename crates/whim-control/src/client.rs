@@ -185,10 +185,11 @@ impl Client {
         if line.len() > REQUEST_MAX {
             return Err(ControlError::TooLong(line.len()));
         }
-        self.stream
-            .get_mut()
-            .write_all(&line)
-            .map_err(ControlError::Broken)
+        match self.stream.get_mut().write_all(&line) {
+            // A daemon that takes no request may have hung up before; its answer, which comes next, says why.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            sent => sent.map_err(ControlError::Broken),
+        }
     }
 
     /// The next answer; `Refused` and `Busy` become errors, so that no caller overlooks them.
@@ -269,6 +270,21 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// It was said that no daemon answers.
+    #[test]
+    fn what_a_daemon_says_before_it_hangs_up_is_heard() {
+        let (mut daemon, stream) = UnixStream::pair().expect("sockets");
+        let reason = "enough".to_owned();
+        let answer = serde_json::to_vec(&Answer::Busy { reason }).expect("encoded");
+        daemon
+            .write_all(&[&answer[..], b"\n"].concat())
+            .expect("said");
+        drop(daemon);
+        let stream = BufReader::new(stream);
+        let asked = Client { stream }.ask(&Request::Nodes, |_| {});
+        assert!(matches!(asked, Err(ControlError::Busy(reason)) if reason == "enough"));
+    }
 
     #[test]
     fn no_request_is_sent_that_the_daemon_would_not_read() {
