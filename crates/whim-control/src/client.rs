@@ -185,8 +185,13 @@ impl Client {
         if line.len() > REQUEST_MAX {
             return Err(ControlError::TooLong(line.len()));
         }
-        match self.stream.get_mut().write_all(&line) {
-            // A daemon that takes no request may have hung up before; its answer, which comes next, says why.
+        self.write(&line)
+    }
+
+    /// A daemon that takes no request, or refuses one, may hang up before it has read these bytes; its answer, which
+    /// comes next, says why.
+    fn write(&mut self, bytes: &[u8]) -> Result<(), ControlError> {
+        match self.stream.get_mut().write_all(bytes) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             sent => sent.map_err(ControlError::Broken),
         }
@@ -250,13 +255,7 @@ impl Client {
         mut take: impl FnMut(Answer),
     ) -> Result<Option<String>, ControlError> {
         self.send(request)?;
-        // A daemon that refuses the request may hang up before it has read these bytes; its answer says why.
-        let sent = self.stream.get_mut().write_all(bytes);
-        if let Err(error) = sent
-            && error.kind() != io::ErrorKind::BrokenPipe
-        {
-            return Err(ControlError::Broken(error));
-        }
+        self.write(bytes)?;
         loop {
             match self.receive()? {
                 Answer::Done { text } => return Ok(text),
