@@ -64,22 +64,25 @@ pub(crate) fn of_process(process: i32) -> CpuTime {
 
 /// Nanoseconds that a thread has run, or waited for a CPU.
 pub(crate) fn busy(process: i32, thread: i32) -> u64 {
+    let [ran, waited] = on_a_queue(process, thread);
+    ran.unwrap_or(0) + waited.unwrap_or(0)
+}
+
+/// Nanoseconds that a thread has run, and that it has waited for a CPU.
+fn on_a_queue(process: i32, thread: i32) -> [Option<u64>; 2] {
     let path = format!("/proc/{process}/task/{thread}/schedstat");
     let text = kernel_file::read_text(path).unwrap_or_default();
-    let both = text.split_whitespace().take(2);
-    both.filter_map(|word| word.parse::<u64>().ok()).sum()
+    let mut words = text.split_whitespace();
+    [(); 2].map(|()| words.next()?.parse().ok())
 }
 
 /// What this host's kernel has counted for a thread.
 #[must_use]
 pub(crate) fn of_thread(process: i32, thread: i32) -> CpuTime {
-    let directory = format!("/proc/{process}/task/{thread}");
-    let mut time = ticks(&format!("{directory}/stat"));
+    let mut time = ticks(&format!("/proc/{process}/task/{thread}/stat"));
     // We may not read the CPU clock of another process's thread. This is its value when the thread
     // last left a CPU. That is exact for a thread that waits, as the thread that asks does.
-    let text = kernel_file::read_text(format!("{directory}/schedstat")).unwrap_or_default();
-    let exact = text.split_whitespace().next();
-    if let Some(exact) = exact.and_then(|exact| exact.parse().ok()) {
+    if let [Some(exact), _] = on_a_queue(process, thread) {
         time.total_ns = exact;
     }
     time
