@@ -249,7 +249,7 @@ impl Server {
         let active = Active {
             sequence: request.sequence,
             asked_by: Some(request.sequence),
-            number: request.looks_for.unwrap_or(request.number),
+            number: looks_for,
             args: request.args,
             regions: request.regions,
             operation: 0,
