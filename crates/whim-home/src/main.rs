@@ -13,7 +13,6 @@ fn main() -> ExitCode {
     let outcome = begin()
         .and_then(|()| take_job())
         .and_then(whim_home::supervisor::run);
-    whim_sys::crash::tell_passed();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
