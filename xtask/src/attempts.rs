@@ -11,11 +11,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::checks::SYSTEM_TESTS;
 use crate::process;
 use crate::system;
 use crate::tally::Tally;
 use crate::tidy;
+use crate::units::SYSTEM_TESTS;
 use crate::workspace::Workspace;
 
 const DOCUMENT: &str = "docs/attempts.md";

@@ -1,15 +1,13 @@
 //! The gate: every check runs, and every failure is listed.
 
-use anyhow::Result;
+use std::sync::Mutex;
 
+use crate::lanes;
 use crate::pictures;
-use crate::process;
 use crate::tally::Tally;
 use crate::tidy;
-use crate::workspace::{TOOLKIT, Workspace};
-
-/// The package whose tests need a lab; they have a runner of their own.
-pub(crate) const SYSTEM_TESTS: &str = "whim-system-tests";
+use crate::units;
+use crate::workspace::Workspace;
 
 /// Runs the whole gate of the migration core; `make test-pipt` is that of the image toolkit.
 pub(crate) fn run_all(workspace: &Workspace, tally: &mut Tally) {
@@ -24,9 +22,8 @@ pub(crate) fn run_all(workspace: &Workspace, tally: &mut Tally) {
         "warnings",
     ];
     cargo_check(workspace, tally, "lints", &clippy);
-    tests(workspace, tally);
+    units::run(workspace, tally, |tally| docs(workspace, tally));
     deny(workspace, tally);
-    docs(workspace, tally);
     pictures(workspace, tally);
 }
 
@@ -48,54 +45,6 @@ fn cargo_check(workspace: &Workspace, tally: &mut Tally, name: &str, arguments: 
         Err(error) => vec![format!("`{shown}` could not be run: {error}")],
     };
     tally.check(name, &findings);
-}
-
-/// Unit, integration and documentation tests: each test counts by itself.
-fn tests(workspace: &Workspace, tally: &mut Tally) {
-    let arguments = [
-        "test",
-        "--locked",
-        "--workspace",
-        "--exclude",
-        TOOLKIT,
-        "--exclude",
-        SYSTEM_TESTS,
-        "--no-fail-fast",
-    ];
-    println!("--- tests: cargo {}", arguments.join(" "));
-    if let Err(error) = count_tests(workspace, tally, &arguments) {
-        tally.fail(format!("tests: {error:#}"));
-    }
-}
-
-fn count_tests(workspace: &Workspace, tally: &mut Tally, arguments: &[&str]) -> Result<()> {
-    let mut failed = 0_usize;
-    let status = process::each_line(workspace.cargo(arguments), |line| {
-        println!("{line}");
-        match test_result(line) {
-            Some((name, true)) if !name.is_empty() => tally.pass(1),
-            Some((name, false)) => {
-                failed += 1;
-                tally.fail(format!("test {name}"));
-            }
-            _ => {}
-        }
-    })?;
-    if !status.success() && failed == 0 {
-        tally.fail("tests: `cargo test` failed before or outside a test, see its output above");
-    }
-    Ok(())
-}
-
-/// The name of the test that this line of libtest reports, and whether it passed.
-fn test_result(line: &str) -> Option<(&str, bool)> {
-    let (name, result) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
-    let name = name.strip_suffix(" - should panic").unwrap_or(name);
-    match result {
-        "ok" => Some((name, true)),
-        "FAILED" => Some((name, false)),
-        _ => None,
-    }
 }
 
 /// Licences, sources and doubled versions of the dependencies. The advisory database is not asked:
@@ -137,7 +86,8 @@ fn pictures(workspace: &Workspace, tally: &mut Tally) {
     tally.check("pictures", &findings);
 }
 
-fn docs(workspace: &Workspace, tally: &mut Tally) {
+/// Long, and in nobody's way: the tests run beside it.
+fn docs(workspace: &Workspace, tally: &Mutex<&mut Tally>) {
     println!("--- docs: cargo doc");
     let ran = workspace
         .cargo(&[
@@ -154,26 +104,5 @@ fn docs(workspace: &Workspace, tally: &mut Tally) {
         Ok(_) => vec!["`cargo doc` failed, see its output above".to_owned()],
         Err(error) => vec![format!("`cargo doc` could not be run: {error}")],
     };
-    tally.check("docs", &findings);
-}
-
-#[cfg(test)]
-mod test {
-    use super::*;
-
-    #[test]
-    fn lines_of_libtest_are_understood() {
-        assert_eq!(test_result("test a::b ... ok"), Some(("a::b", true)));
-        assert_eq!(
-            test_result("test a::b - should panic ... ok"),
-            Some(("a::b", true))
-        );
-        let failed = test_result("test src/lib.rs - f (line 3) ... FAILED");
-        assert_eq!(failed, Some(("src/lib.rs - f (line 3)", false)));
-        assert_eq!(
-            test_result("test result: ok. 3 passed; 0 failed; 0 ignored"),
-            None
-        );
-        assert_eq!(test_result("running 3 tests"), None);
-    }
+    lanes::lock(tally).check("docs", &findings);
 }

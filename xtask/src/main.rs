@@ -20,6 +20,7 @@ mod system;
 mod tally;
 mod tidy;
 mod traps;
+mod units;
 mod workspace;
 
 use std::process::ExitCode;

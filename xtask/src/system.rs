@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::checks::SYSTEM_TESTS;
 use crate::durations;
 use crate::lanes;
 use crate::process::{self, Ending};
 use crate::tally::Tally;
+use crate::units::SYSTEM_TESTS;
 use crate::workspace::{TOOLKIT, Workspace};
 
 const QUICK_LIMIT: Duration = Duration::from_secs(5 * 60);
@@ -136,7 +136,7 @@ pub(crate) fn build(workspace: &Workspace, release: bool) -> Result<Built> {
 }
 
 /// The test program that this message of cargo announces.
-fn test_executable(message: &str) -> Option<PathBuf> {
+pub(crate) fn test_executable(message: &str) -> Option<PathBuf> {
     let message: Value = serde_json::from_str(message).ok()?;
     let is_test = message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
     let path = message["executable"].as_str()?;
