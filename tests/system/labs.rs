@@ -197,6 +197,7 @@ fn odd_names_are_told(cluster: &Cluster) -> Result<()> {
     for (words, told) in [
         (["migrate", &pid, "N2"], "it has: n1, n2 (did you mean n2?)"),
         (["drain", "N1", ""], "it has: n1, n2 (did you mean n1?)"),
+        (["remove", "N2", ""], "it has: n1, n2 (did you mean n2?)"),
         (["migrate", &pid, "@a\nb"], "the label @a\\nb can take"),
         (["why", "a\nb:3", ""], "There is no node a\\nb in this"),
     ] {
@@ -204,6 +205,11 @@ fn odd_names_are_told(cluster: &Cluster) -> Result<()> {
         let refused = cluster.refused("n1", &words)?;
         ensure!(refused.contains(told), "{words:?}: {refused}");
     }
+    let mut run = cluster.whim_command("n1", &["run", "--on", "N2", "--", "true"]);
+    let said = process::output(&mut run, PATIENCE)?;
+    let told = String::from_utf8_lossy(&said.stderr).into_owned();
+    ensure!(said.status.code() == Some(125), "{said:?}");
+    ensure!(told.contains("(did you mean n2?)"), "{told}");
     let name = lab_name(cluster)?;
     let mut exec = Command::new(cluster.whim_path());
     exec.args(["lab", "exec", "--name", &name, "a\nb", "--", "true"]);

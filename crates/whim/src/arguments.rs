@@ -176,9 +176,13 @@ pub(crate) enum Verb {
     /// Start a shell in which everything typed may move
     Shell(Shelled),
     /// Let a program move that runs already
-    Adopt { pid: ProcessName },
+    Adopt {
+        /// A process of this node
+        pid: ProcessName,
+    },
     /// Move a process; returns when it has moved
     Migrate {
+        /// A process whose home is this node
         pid: ProcessName,
         /// A node's name, 'home', or 'best': the least loaded node other than the present one, or @LABEL:
         /// of those with a label
@@ -193,13 +197,17 @@ pub(crate) enum Verb {
         /// Keep it there, for strace or gdb, until 'whim go'
         #[arg(long, requires = "pid")]
         hold: bool,
+        /// A process whose home is this node
         pid: Option<ProcessName>,
         /// Print the report as JSON
         #[arg(long)]
         json: bool,
     },
     /// Let a process move again that 'bring --hold' keeps; without one, this node's own ('stay')
-    Go { pid: Option<ProcessName> },
+    Go {
+        /// A process whose home is this node
+        pid: Option<ProcessName>,
+    },
     /// This node's own processes may not leave, until 'whim go'
     Stay,
     /// Admit no more guests, until 'whim unblock'
@@ -220,10 +228,14 @@ pub(crate) enum Verb {
         /// Until its own processes have ended, too
         #[arg(long)]
         wait: bool,
+        /// A node of the cluster
         node: String,
     },
     /// End 'whim drain'
-    Undrain { node: String },
+    Undrain {
+        /// A node of the cluster
+        node: String,
+    },
     /// List processes that may move, and where they are, and guests of other nodes
     Ps {
         /// Ended ones too
@@ -235,6 +247,7 @@ pub(crate) enum Verb {
     },
     /// Say why a process stays, or where it is
     Why {
+        /// A process whose home is this node
         pid: ProcessName,
         /// Print the sentences, and the record of the last decision, as one JSON object
         #[arg(long)]
@@ -303,6 +316,7 @@ pub(crate) enum Verb {
     },
     /// Remove a node from the cluster; it is refused at once
     Remove {
+        /// A node of the cluster
         node: String,
         /// Do not ask. Without a terminal nobody is asked
         #[arg(short, long)]
@@ -332,7 +346,10 @@ pub(crate) enum Verb {
         json: bool,
     },
     /// Print completions for a shell
-    Completions { shell: Shell },
+    Completions {
+        /// Which one
+        shell: Shell,
+    },
     /// Print the words that may stand at the end of a command line, for the scripts of 'completions'
     #[command(hide = true)]
     CompleteWords {
@@ -488,6 +505,7 @@ pub(crate) enum Lab {
         /// As this user
         #[arg(long, value_name = "U")]
         user: Option<String>,
+        /// A node of the lab
         node: String,
         #[arg(
             trailing_var_arg = true,
@@ -500,21 +518,27 @@ pub(crate) enum Lab {
     Cut {
         #[command(flatten)]
         lab: LabName,
+        /// A node of the lab
         one: String,
+        /// Another one
         other: String,
     },
     /// Let packets pass again
     Heal {
         #[command(flatten)]
         lab: LabName,
+        /// A node of the lab
         one: String,
+        /// Another one
         other: String,
     },
     /// Give the link between two nodes these properties
     Link {
         #[command(flatten)]
         lab: LabName,
+        /// A node of the lab
         one: String,
+        /// Another one
         other: String,
         #[command(flatten)]
         settings: LinkOptions,
@@ -523,12 +547,14 @@ pub(crate) enum Lab {
     Kill {
         #[command(flatten)]
         lab: LabName,
+        /// A node of the lab
         node: String,
     },
     /// Switch a node on again, or start its daemon
     Start {
         #[command(flatten)]
         lab: LabName,
+        /// A node of the lab
         node: String,
         /// The node is on: start only its daemon
         #[arg(long)]
@@ -538,12 +564,14 @@ pub(crate) enum Lab {
     Pause {
         #[command(flatten)]
         lab: LabName,
+        /// A node of the lab
         node: String,
     },
     /// Let a paused node go on
     Resume {
         #[command(flatten)]
         lab: LabName,
+        /// A node of the lab
         node: String,
     },
     /// Write down each second what the lab's programs do, for whim-sim
@@ -574,6 +602,7 @@ pub(crate) enum Lab {
     Web {
         #[command(flatten)]
         lab: LabName,
+        /// A node of the lab
         #[arg(default_value = "n1")]
         node: String,
     },

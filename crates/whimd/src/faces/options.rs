@@ -2,11 +2,11 @@
 
 use whim_control::protocol::RunOptions;
 use whim_machine::class::{Class, Features};
-use whim_net::NodeName;
 
 use crate::daemon::Daemon;
 use crate::faces::listing;
 use crate::host::Host;
+use crate::moves::destinations;
 
 /// The CPU features that all nodes of this register layout have, including nodes that are down, and what
 /// the C library here must therefore not use.
@@ -41,22 +41,9 @@ pub(crate) fn check_options(daemon: &Daemon, options: &RunOptions) -> Result<(),
             }
             continue;
         }
-        if name != "best" && daemon.cluster().member(name).is_none() {
-            NodeName::new(name.as_str()).map_err(|error| error.to_string())?;
-            let known: Vec<_> = daemon
-                .cluster()
-                .members()
-                .into_iter()
-                .map(|m| m.name)
-                .collect();
-            let known = if known.is_empty() {
-                "none".into()
-            } else {
-                known.join(", ")
-            };
-            return Err(format!(
-                "There is no node {name} in this cluster; it has: {known}"
-            ));
+        if name != "best" {
+            let known = destinations::known_node(daemon.moves(), name);
+            known.map_err(|error| error.to_string())?;
         }
     }
     Ok(())

@@ -15,9 +15,9 @@ use crate::ground::Ground;
 use crate::host::orders::Orders;
 use crate::leaving::changes;
 use crate::leaving::evacuation;
-use crate::members::cluster::ClusterError;
 use crate::members::upkeep;
 use crate::moves::attempt::MoveError;
+use crate::moves::destinations;
 use crate::moves::moving;
 use crate::past::history_task;
 
@@ -175,7 +175,6 @@ async fn administer(
     request: Request,
     answers: &UnboundedSender<Answer>,
 ) -> Outcome {
-    let done = |result: Result<(), ClusterError>| text(result.map(|()| None::<String>));
     match request {
         Request::Init {
             node,
@@ -225,10 +224,7 @@ async fn administer(
             let left = changes::leave(daemon.moves(), force).await;
             left.map_err(|e| e.to_string())
         }
-        Request::Remove { node } => {
-            let name = NodeName::new(node).map_err(|e| e.to_string())?;
-            done(upkeep::remove(daemon.ground(), &name))
-        }
+        Request::Remove { node } => remove(daemon, node),
         Request::CaCopy => {
             let copy = daemon.cluster().with_state(|state| state.backup());
             let copy = copy.map_err(|e| e.to_string())?;
@@ -239,6 +235,19 @@ async fn administer(
             Ok(None)
         }
         other => order(daemon, other, answers).await,
+    }
+}
+
+/// Removes a member. The authority knows members that this node may not have heard of, so that it is asked anyhow.
+fn remove(daemon: &Daemon, node: String) -> Outcome {
+    let known = destinations::known_node(daemon.moves(), &node);
+    let name = NodeName::new(node).map_err(|error| error.to_string());
+    let removed = name
+        .and_then(|name| upkeep::remove(daemon.ground(), &name).map_err(|error| error.to_string()));
+    match (removed, known) {
+        (Ok(()), _) => Ok(None),
+        (Err(_), Err(unknown)) => Err(unknown.to_string()),
+        (Err(refused), Ok(())) => Err(refused),
     }
 }
 
