@@ -16,6 +16,7 @@ const PYTHON: &str = "/usr/bin/python3";
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::in_lab("alone::a_program_runs_here_without_a_daemon", 1, runs_here),
+        Case::in_lab("alone::what_cannot_be_said_loses_nothing", 1, unsaid),
         Case::in_lab("alone::what_would_not_hold_waits_for_a_daemon", 2, waits),
         Case::in_lab("alone::what_began_meanwhile_stays", 2, began_meanwhile),
         Case::in_lab("alone::a_daemon_that_says_nothing_is_none", 1, says_nothing),
@@ -83,6 +84,33 @@ fn runs_here(cluster: &Cluster) -> Result<()> {
     let pid = talk.ready()?;
     ensure!(cluster.row(pid)?.is_some(), "It is not known");
     ensure!(talk.errors().is_empty(), "{}", talk.errors());
+    Ok(())
+}
+
+/// A program runs, too, where nobody can be told that it does so alone, and where its limits are narrow.
+fn unsaid(cluster: &Cluster) -> Result<()> {
+    end_daemon(cluster)?;
+    // Each before the words of the command, and behind them.
+    for (before, behind) in [
+        ("", "2>/dev/full"),
+        ("", "2>&-"),
+        // The reader ends at once, before there is anything to read.
+        (
+            "mkfifo /tmp/gone; exec 3<>/tmp/gone 4>/tmp/gone 3<&-;",
+            "2>&4",
+        ),
+        ("ulimit -f 0;", "2>/tmp/said"),
+        ("ulimit -s 64;", ""),
+        ("ulimit -s 96;", ""),
+    ] {
+        let whim = cluster.whim_path().display().to_string();
+        let script =
+            format!("{before} exec \"$0\" --wait 0 run -- sh -c 'echo it ran; exit 7' {behind}");
+        let mut command = cluster.command("n1", &["bash", "-c", &script, &whim]);
+        let output = process::output(&mut command, SHORT)?;
+        ensure!(output.status.code() == Some(7), "{script}: {output:?}");
+        ensure!(output.stdout == b"it ran\n", "{script}: {output:?}");
+    }
     Ok(())
 }
 

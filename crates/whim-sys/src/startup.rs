@@ -90,6 +90,20 @@ pub fn restore() -> io::Result<()> {
     Ok(())
 }
 
+/// Does something that may write to a file beyond this process's limit of their size: an error, and no SIGXFSZ.
+pub fn bear_file_limit<T>(work: impl FnOnce() -> T) -> T {
+    // JUSTIFICATION: nix's signal() is unsafe too.
+    // SAFETY: the disposition is no handler.
+    let before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    let done = work();
+    if before != libc::SIG_ERR {
+        // JUSTIFICATION: as above.
+        // SAFETY: this disposition was valid before.
+        unsafe { libc::signal(libc::SIGXFSZ, before) };
+    }
+    done
+}
+
 /// Ignores the signals of the keys that end a program, because they are meant for the child of this
 /// process.
 pub fn ignore_keys() {

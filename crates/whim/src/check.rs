@@ -78,7 +78,9 @@ pub(crate) fn perform(named: Option<&Path>, json: bool) -> Result<()> {
         _ => None,
     };
     if let Some(why) = &exposed {
-        eprintln!("whim: No daemon of yours would take this file as it lies there: {why}");
+        output::aside(&format!(
+            "whim: No daemon of yours would take this file as it lies there: {why}"
+        ));
     }
     if json {
         output::json(&Checked::new(file, &read, optional, exposed));

@@ -64,10 +64,10 @@ pub(crate) fn serve(lab: &Lab, node: &str) -> Result<(), LabPageError> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
         .map_err(|source| LabPageError::Port { port, source })?;
     output::line(&url);
-    eprintln!(
+    output::aside(&format!(
         "The page of {node} of lab '{}' can be opened on this machine until this command is ended (Ctrl-C)",
         lab.name()
-    );
+    ));
     let mut relays: Vec<Child> = Vec::new();
     for accepted in listener.incoming() {
         let stream = accepted.map_err(LabPageError::Accept)?;

@@ -149,7 +149,7 @@ fn start(up: LabUp) -> Result<(), LaboratoryError> {
     let lab = Lab::up(&options)?;
     let status = lab.status()?;
     for warning in &status.warnings {
-        eprintln!("{warning}");
+        output::aside(warning);
     }
     let names: Vec<String> = status.nodes.iter().map(|node| node.name.clone()).collect();
     if is_cluster {
@@ -167,13 +167,13 @@ fn tell_missing(lab: &str, missing: &[String]) {
     if missing.is_empty() {
         return;
     }
-    eprintln!(
+    output::aside(&format!(
         "The nodes of lab '{lab}' do not all see each other after {} s; 'whim lab exec --name {lab} NODE -- whim nodes' \
          shows when they do:",
         SEEN_WITHIN.as_secs()
-    );
+    ));
     for sentence in missing {
-        eprintln!("  {sentence}");
+        output::aside(&format!("  {sentence}"));
     }
 }
 
@@ -225,7 +225,7 @@ fn execute(name: &str, user: Option<&str>, node: &str, command: &[OsString]) -> 
         ),
     };
     let complain = |error: &dyn std::fmt::Display| {
-        eprintln!("whim lab exec: {error}");
+        output::aside(&format!("whim lab exec: {error}"));
         ExitCode::from(FAILED)
     };
     match Lab::open(name).and_then(|lab| lab.told_command(node, user, program)) {

@@ -1,7 +1,10 @@
 //! `whim`: the command line.
 #![forbid(unsafe_code)]
+// `output` writes what may be written, and bears that nobody can read it.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 use anyhow::{Context, Result};
+use nix::sys::resource::{Resource, getrlimit};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -40,6 +43,9 @@ const SOCKET_VARIABLE: &str = "WHIM_SOCKET";
 /// Between two attempts to reach a daemon that is being started.
 const RETRY: Duration = Duration::from_millis(20);
 
+/// The least room for our own stack, in bytes. The parser takes some 130 KiB.
+const STACK: usize = 1 << 20;
+
 /// Exit status of wrong use.
 const WRONG_USE: u8 = 2;
 
@@ -53,6 +59,25 @@ fn main() -> ExitCode {
         Some(word) if word == lab_page::RELAY => return lab_page::relay(words.next()),
         _ => {}
     }
+    with_room(obey)
+}
+
+/// Does the work in a thread with a stack of its own where `ulimit -s` leaves us too little for the command line's parser:
+/// the program that is to be run may need no more. It becomes the process's only thread by exec.
+fn with_room(work: fn() -> ExitCode) -> ExitCode {
+    let (soft, _) = getrlimit(Resource::RLIMIT_STACK).unwrap_or((u64::MAX, u64::MAX));
+    if soft >= STACK as u64 {
+        return work();
+    }
+    let thread = std::thread::Builder::new().stack_size(STACK).spawn(work);
+    // Without a thread, as well as it goes.
+    thread.map_or_else(
+        |_| work(),
+        |thread| thread.join().unwrap_or(ExitCode::FAILURE),
+    )
+}
+
+fn obey() -> ExitCode {
     let arguments = match arguments::parse() {
         Ok(arguments) => arguments,
         Err(error) => return wrong_use(error),
@@ -116,13 +141,13 @@ fn causes(error: &anyhow::Error) -> String {
 }
 
 fn refuse(error: &dyn std::fmt::Display) -> ExitCode {
-    eprintln!("whim: {error}");
+    output::aside(&format!("whim: {error}"));
     ExitCode::FAILURE
 }
 
 /// The command line was wrong, in a way that its parser does not know.
 fn misuse(text: &str) -> ExitCode {
-    eprintln!("whim: {text}");
+    output::aside(&format!("whim: {text}"));
     ExitCode::from(WRONG_USE)
 }
 
@@ -362,9 +387,9 @@ fn say(connect: &Connect<'_>, request: &Request) -> Result<()> {
         Answer::Notice { text } => output::line(&text),
         Answer::Token { token, id } => {
             // Beside it, not in it: what reads our output gets the token alone.
-            eprintln!(
+            output::aside(&format!(
                 "Token {id} admits one node within 15 minutes: there, run 'whim join HOST', which asks for it"
-            );
+            ));
             output::line(token.reveal());
         }
         _ => {}

@@ -23,7 +23,7 @@ pub(crate) fn perform(
         Answer::Notice { text }
         | Answer::Journey {
             event: Event::Notice { text },
-        } => eprintln!("{text}"),
+        } => output::aside(&text),
         Answer::Journey {
             event: Event::Progress { bytes, of },
         } if !json => {

@@ -19,6 +19,14 @@ pub(crate) fn line(text: &str) {
         .and_then(|()| output.write_all(b"\n"));
 }
 
+/// Says something beside the output. Who cannot be told (a full disk, a terminal or a reader that has gone) is no reason to
+/// do nothing of what was asked: `eprintln!` would panic.
+pub(crate) fn aside(text: &str) {
+    let mut errors = io::stderr().lock();
+    let line = format!("{text}\n");
+    let _ = whim_sys::startup::bear_file_limit(|| errors.write_all(line.as_bytes()));
+}
+
 /// One JSON object on a line.
 pub(crate) fn json(row: &impl serde::Serialize) {
     if let Ok(text) = serde_json::to_string(row) {

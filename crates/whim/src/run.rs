@@ -11,7 +11,7 @@ use whim_control::protocol::{Answer, Request, RunOptions};
 use whim_sys::yama::Scope;
 
 use crate::arguments::Run;
-use crate::{hints, portable};
+use crate::{hints, output, portable};
 
 /// Exit codes of our own, apart from the program's, as of env(1).
 pub(crate) const FAILED: u8 = 125;
@@ -85,14 +85,14 @@ pub(crate) fn run(reach: &Reach<'_>, arguments: Run) -> ExitCode {
         return become_program(&arguments.command, &portable::environment(&[]));
     };
     if let Some(text) = &registered.said {
-        eprintln!("whim run: {text}");
+        output::aside(&format!("whim run: {text}"));
     }
     if registered.client.daemon_uid() != Some(0) && Scope::here() == Scope::Descendants {
         // If it is refused, the program stays, and the daemon says why.
         let _ = whim_sys::yama::let_own_user_trace_us();
     }
     if options.portable {
-        eprintln!("whim run: {}", portable::NOT_COVERED);
+        output::aside(&format!("whim run: {}", portable::NOT_COVERED));
     }
     become_program(
         &arguments.command,
@@ -128,16 +128,16 @@ fn register(
         }
         let nobody = nobody_answers(&error, begun.elapsed());
         let Some(option) = not_held_here(reach, options, told) else {
-            eprintln!(
+            output::aside(&format!(
                 "whim run: {nobody}: the program runs here, and stays ('whim adopt {}' lets it move once a daemon answers)",
                 std::process::id()
-            );
+            ));
             return Ok(None);
         };
         if !std::mem::replace(&mut waits, true) {
-            eprintln!(
+            output::aside(&format!(
                 "whim run: {nobody}, and {option} would not hold: the program begins once a daemon has heard of it"
-            );
+            ));
         }
         std::thread::sleep(LATER);
     }
@@ -208,7 +208,7 @@ fn not_held(options: &RunOptions, node: Option<&str>, told: bool) -> Option<Stri
 }
 
 fn complain(error: &dyn std::fmt::Display, code: u8) -> ExitCode {
-    eprintln!("whim run: {error}");
+    output::aside(&format!("whim run: {error}"));
     ExitCode::from(code)
 }
 

@@ -10,6 +10,7 @@ use whim_control::client::{Client, ControlError};
 use whim_control::protocol::{Answer, Request};
 use whim_model::CpuTime;
 
+use crate::output;
 use crate::run::FAILED;
 
 /// Runs the program as a child, as time(1) does, and says on standard error what it has used.
@@ -20,7 +21,7 @@ pub(crate) fn run(connect: &dyn Fn() -> Result<Client, ControlError>) -> ExitCod
     let status = match child(&name) {
         Ok(status) => status,
         Err(error) => {
-            eprintln!("whim run: The program cannot be started: {error}");
+            output::aside(&format!("whim run: The program cannot be started: {error}"));
             return ExitCode::from(FAILED);
         }
     };
@@ -34,7 +35,9 @@ pub(crate) fn run(connect: &dyn Fn() -> Result<Client, ControlError>) -> ExitCod
         })
     });
     if let Err(error) = asked {
-        eprintln!("whim run: What it has used away is not known: {error}");
+        output::aside(&format!(
+            "whim run: What it has used away is not known: {error}"
+        ));
     }
     say(took, away);
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
@@ -67,9 +70,9 @@ fn say(took: Duration, (away, moves): (CpuTime, u32)) {
     let line = |name: &str, home: Duration, away_ns: u64| {
         let away = Duration::from_nanos(away_ns);
         let (sum, away) = ((home + away).as_secs_f64(), away.as_secs_f64());
-        eprintln!("{name} {sum:.2} s, of it {away:.2} s away");
+        output::aside(&format!("{name} {sum:.2} s, of it {away:.2} s away"));
     };
-    eprintln!("real {:.2} s", took.as_secs_f64());
+    output::aside(&format!("real {:.2} s", took.as_secs_f64()));
     line(
         "user",
         at_home(home.map(|usage| usage.user_time())),
@@ -80,5 +83,5 @@ fn say(took: Duration, (away, moves): (CpuTime, u32)) {
         at_home(home.map(|usage| usage.system_time())),
         away.system_ns,
     );
-    eprintln!("moves {moves}");
+    output::aside(&format!("moves {moves}"));
 }
