@@ -26,6 +26,9 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("kept::what_waits_let_through_during_moves", 3, |cluster| {
             while_it_moves(cluster, "let_through", "0 wrong")
         }),
+        Case::in_lab("kept::what_it_blocks_during_moves", 3, |cluster| {
+            while_it_moves(cluster, "blocked", "0 wrong")
+        }),
         Case::in_lab("kept::handlers_begin_at_once", 3, |cluster| {
             while_it_moves(cluster, "prompt", "0 late")
         }),

@@ -17,7 +17,7 @@ use crate::subject::{Subject, SubjectError};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use whim_calls::GuestMemory;
+use whim_calls::{GuestMemory, has_signals_of_its_own};
 use whim_image::capture::{CaptureError, CaptureOptions, Captured, InFlight};
 use whim_image::freeze::{FreezeError, Frozen};
 use whim_image::maps;
@@ -371,7 +371,7 @@ impl Outward<'_> {
         self.hear(connections, Action::Journal, |said| {
             (*said == ToHome::Ready { bytes }).then_some(MoveEvent::Ready)
         })?;
-        self.commit(frozen, connections)?;
+        self.commit(frozen, &image, connections)?;
         Ok(Carried {
             uffd,
             image,
@@ -391,13 +391,17 @@ impl Outward<'_> {
         let options = CaptureOptions {
             reserved,
             begins_in_guest: &begins_in_guest,
-            with_pending: false,
         };
         let captured = frozen.capture(&options)?;
         self.look_again(&captured, files)?;
         // Trap: no-room-for-the-deputy
         self.room = Some(room::make(self.pid, captured.entries.len(), self.journal)?);
         let mut image = captured.image;
+        let mut calls = captured.in_flight.iter().chain(&captured.begun_anew);
+        if !calls.any(|call| has_signals_of_its_own(call.original_number, &call.original_args)) {
+            // Trap: blocked-signals-come-late
+            frozen.embark_signals(&mut image)?;
+        }
         let calls = captured.in_flight.iter();
         // By this number the guest resolves where the outputs of the call go.
         let numbers: HashMap<i32, u64> =
@@ -449,6 +453,7 @@ impl Outward<'_> {
     fn commit(
         &mut self,
         frozen: &mut Frozen,
+        image: &ProcessImage,
         connections: &mut Connections,
     ) -> Result<(), OutwardError> {
         self.phase(Phase::Commit);
@@ -469,6 +474,12 @@ impl Outward<'_> {
         crash::point("after-commit-entry");
         let doubt = |error: ConnectionError| OutwardError::InDoubt(error);
         if next == Some(Action::Commit) {
+            match frozen.let_signals_go(image) {
+                Ok(missing) if missing.is_empty() => {}
+                Ok(missing) => tracing::warn!(?missing, "signals that travel were not found"),
+                // If it has died, so will the guest.
+                Err(error) => tracing::warn!(%error, "signals that travel may come twice"),
+            }
             let commit = ToGuest::Commit { clocks: clocks() };
             connections
                 .send(&commit, self.going.limit())

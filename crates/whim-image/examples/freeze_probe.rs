@@ -41,7 +41,6 @@ fn main() {
             let options = CaptureOptions {
                 reserved,
                 begins_in_guest: &begins_in_guest,
-                with_pending: false,
             };
             let captured = frozen.capture(&options).expect("a capture");
             captured_in = Some(began.elapsed() - stopped);

@@ -19,11 +19,11 @@ use thiserror::Error;
 use whim_model::Syscall;
 use whim_model::{
     Activity, AlternateStack, Backing, CPU_TIMERS, Clocks, CpuTime, CpuTimer, Mapping, MappingId,
-    MemoryLayout, ProcessImage, Protection, QueuedSignal, Range, Registers, ResourceLimit,
-    RseqRegistration, SignalAction, ThreadImage, ThreadSettings,
+    MemoryLayout, ProcessImage, Protection, Range, Registers, ResourceLimit, RseqRegistration,
+    SignalAction, ThreadImage, ThreadSettings,
 };
 use whim_sys::kernel_file;
-use whim_sys::ptrace::{RawSigInfo, TraceError};
+use whim_sys::ptrace::TraceError;
 use whim_sys::{cpu, foreign, pulse};
 
 const SIGNALS: u64 = 64;
@@ -102,8 +102,6 @@ pub struct CaptureOptions<'a> {
     /// Whether the guest makes a call (given by its number) once more if the freeze interrupted it
     /// before it had any effect; other calls go on at home.
     pub begins_in_guest: &'a dyn Fn(u64) -> bool,
-    /// Whether queued signals belong to the image (from a guest) or stay here (from home).
-    pub with_pending: bool,
 }
 
 /// A call that the freeze has interrupted; the thread still waits for its result.
@@ -200,17 +198,13 @@ impl Frozen {
         let guards = maps::guards(self.pid, &mappings).map_err(FreezeError::Memory)?;
         let mut layout = layout(self.pid)?;
         layout.brk = answers.brk;
-        let pending = if options.with_pending {
-            self.shared_signals()?
-        } else {
-            Vec::new()
-        };
         let locks_future = self.locks_future();
         let image = ProcessImage {
             pid: self.status.own_id,
             threads: threads.images,
             actions: answers.actions,
-            pending,
+            // Those that travel are put in later.
+            pending: Vec::new(),
             mappings,
             guards,
             layout,
@@ -261,7 +255,7 @@ impl Frozen {
             let (goes_on, ids) = ((plan.registers, plan.activity), (index, own));
             taken.images.push(ThreadImage {
                 deadline_ns: plan.deadline_ns,
-                ..self.thread_image(ids, goes_on, *answer, options)?
+                ..self.thread_image(ids, goes_on, *answer)?
             });
         }
         Ok(taken)
@@ -281,19 +275,11 @@ impl Frozen {
         found.map_err(|source| CaptureError::Unreadable { what, pid, source })
     }
 
-    fn shared_signals(&self) -> Result<Vec<QueuedSignal>, CaptureError> {
-        let Some(leader) = self.threads.first() else {
-            return Ok(Vec::new());
-        };
-        Ok(queued(leader.stopped()?.queued_signals(true)?))
-    }
-
     fn thread_image(
         &self,
         (index, own): (usize, i32),
         (registers, activity): (Registers, Activity),
         answer: ThreadAnswer,
-        options: &CaptureOptions<'_>,
     ) -> Result<ThreadImage, CaptureError> {
         let thread = &self.threads[index];
         let (pid, tid) = (self.pid, thread.tid);
@@ -306,11 +292,6 @@ impl Frozen {
         let mut name = read_bytes("The name", pid, &format!("task/{tid}/comm"))?;
         // The kernel ends it with a newline.
         name.pop();
-        let pending = if options.with_pending {
-            queued(stopped.queued_signals(false)?)
-        } else {
-            Vec::new()
-        };
         Ok(ThreadImage {
             tid: own,
             registers,
@@ -327,7 +308,7 @@ impl Frozen {
             }),
             robust_list,
             tid_address: answer.tid_address,
-            pending,
+            pending: Vec::new(),
             name,
             settings: answer.settings,
             deadline_ns: None,
@@ -588,25 +569,6 @@ struct ThreadAnswer {
     alternate_stack: AlternateStack,
     tid_address: u64,
     settings: ThreadSettings,
-}
-
-fn queued(signals: Vec<RawSigInfo>) -> Vec<QueuedSignal> {
-    let signal = |info: &RawSigInfo| {
-        info.first_chunk::<4>()
-            .map_or(0, |number| i32::from_le_bytes(*number))
-    };
-    signals
-        .into_iter()
-        .filter_map(|info| {
-            let signal = u8::try_from(signal(&info))
-                .ok()
-                .filter(|number| *number > 0)?;
-            Some(QueuedSignal {
-                signal,
-                info: info.to_vec(),
-            })
-        })
-        .collect()
 }
 
 /// The mappings of the image, and the files among them.

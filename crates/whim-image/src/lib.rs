@@ -34,4 +34,5 @@ pub mod stay_descriptors;
 pub mod stay_filters;
 pub mod stay_sentences;
 mod stay_threads;
+mod travelling_signals;
 pub mod vdso;

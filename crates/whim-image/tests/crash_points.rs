@@ -61,7 +61,6 @@ fn tracer() {
     let options = CaptureOptions {
         reserved,
         begins_in_guest: &begins_in_guest,
-        with_pending: false,
     };
     let captured = match frozen.capture(&options) {
         Ok(captured) => captured,

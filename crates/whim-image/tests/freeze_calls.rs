@@ -62,7 +62,6 @@ fn disturb(frozen: &mut Frozen, random: &mut Random) {
             let options = CaptureOptions {
                 reserved,
                 begins_in_guest: &begins_in_guest,
-                with_pending: false,
             };
             frozen.capture(&options).expect("a capture");
         }

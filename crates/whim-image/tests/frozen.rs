@@ -113,7 +113,6 @@ fn capture(frozen: &mut Frozen) -> Captured {
     let options = CaptureOptions {
         reserved,
         begins_in_guest: &begins_in_guest,
-        with_pending: false,
     };
     frozen.capture(&options).expect("a capture")
 }

@@ -75,7 +75,6 @@ pub(crate) fn take(pid: i32) -> (Frozen, Captured, Contents) {
     let options = CaptureOptions {
         reserved,
         begins_in_guest: &begins_in_guest,
-        with_pending: false,
     };
     let mut captured = frozen.capture(&options).expect("capture");
     for call in &captured.in_flight {
