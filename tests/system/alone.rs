@@ -65,6 +65,8 @@ fn runs_here(cluster: &Cluster) -> Result<()> {
         ensure!(output.stdout == b"it ran\n", "{options:?}: {output:?}");
         ensure!(said.contains(NOBODY), "{options:?}: {said}");
         ensure!(said.lines().count() == 1, "{options:?}: {said}");
+        let warns = said.contains("--pin and --only and --avoid would not hold then");
+        ensure!(warns == options.contains(&"--pin"), "{options:?}: {said}");
     }
     // As most people start it: who has said nothing about waiting waits for a restart.
     let words = ["run", "--", "echo", "it ran"];

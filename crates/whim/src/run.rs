@@ -129,8 +129,9 @@ fn register(
         let nobody = nobody_answers(&error, begun.elapsed());
         let Some(option) = not_held_here(reach, options, told) else {
             output::aside(&format!(
-                "whim run: {nobody}: the program runs here, and stays ('whim adopt {}' lets it move once a daemon answers)",
-                std::process::id()
+                "whim run: {nobody}: the program runs here, and stays ('whim adopt {}' lets it move once a daemon answers{})",
+                std::process::id(),
+                ended_by_adoption(options),
             ));
             return Ok(None);
         };
@@ -163,6 +164,21 @@ fn not_held_here(reach: &Reach<'_>, options: &RunOptions, told: bool) -> Option<
         return not_held(options, None, told);
     }
     names.find_map(|name| not_held(options, Some(&name), told))
+}
+
+/// What a daemon does not know when the program is adopted, or moved by hand: it has not heard of it.
+fn ended_by_adoption(options: &RunOptions) -> String {
+    let given = [
+        (options.pin, "--pin"),
+        (!options.only.is_empty(), "--only"),
+        (!options.avoid.is_empty(), "--avoid"),
+    ];
+    let given = given.iter().filter(|(given, _)| *given);
+    let names: Vec<&str> = given.map(|(_, name)| *name).collect();
+    match names.as_slice() {
+        [] => String::new(),
+        names => format!(" to any node; {} would not hold then", names.join(" and ")),
+    }
 }
 
 /// One attempt to register; `told` is set if the daemon may have heard of it.
