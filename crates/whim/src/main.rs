@@ -189,7 +189,7 @@ fn connect_once(socket: Option<&Path>) -> Result<Client, ControlError> {
 /// How a program that is started finds its daemon.
 fn reach(socket: Option<&Path>, wait: Option<u64>) -> run::Reach<'_> {
     run::Reach {
-        connect: Box::new(move || connect_once(socket)),
+        connect: Box::new(move || connect_once(socket).map_err(in_lab)),
         wait: wait.map(Duration::from_secs),
         sockets: match socket.map(PathBuf::from).or_else(named_socket) {
             Some(path) => vec![path],
