@@ -19,6 +19,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("alone::what_cannot_be_said_loses_nothing", 1, unsaid),
         Case::in_lab("alone::what_would_not_hold_waits_for_a_daemon", 2, waits),
         Case::in_lab("alone::what_began_meanwhile_stays", 2, began_meanwhile),
+        Case::in_lab("alone::what_holds_holds_for_ever", 2, holds),
         Case::in_lab("alone::a_daemon_that_says_nothing_is_none", 1, says_nothing),
         Case::in_lab("alone::a_daemon_that_dies_is_waited_for", 1, dies),
         Case::in_lab(
@@ -65,8 +66,6 @@ fn runs_here(cluster: &Cluster) -> Result<()> {
         ensure!(output.stdout == b"it ran\n", "{options:?}: {output:?}");
         ensure!(said.contains(NOBODY), "{options:?}: {said}");
         ensure!(said.lines().count() == 1, "{options:?}: {said}");
-        let warns = said.contains("--pin and --only and --avoid would not hold then");
-        ensure!(warns == options.contains(&"--pin"), "{options:?}: {said}");
     }
     // As most people start it: who has said nothing about waiting waits for a restart.
     let words = ["run", "--", "echo", "it ran"];
@@ -237,6 +236,32 @@ fn began_meanwhile(cluster: &Cluster) -> Result<()> {
     ensure!(why.contains("while no daemon was here"), "{why}");
     for pid in [inner, later] {
         cluster.run("n1", &["kill", &pid.to_string()])?;
+    }
+    Ok(())
+}
+
+/// A daemon that hears later of a program goes by what it was started with, whoever asks.
+fn holds(cluster: &Cluster) -> Result<()> {
+    end_daemon(cluster)?;
+    let mut programs = Vec::new();
+    for options in [&["--pin"][..], &["--only", "n1"], &["--avoid", "n2"]] {
+        let program = ["--", PYTHON, "-c", WAITS];
+        let words = [&["--wait", "0", "run"], options, &program].concat();
+        let mut talk = Talk::start(cluster, &mut cluster.whim_command("n1", &words))?;
+        programs.push((options.join(" "), talk.ready()?.to_string(), talk));
+    }
+    cluster.lab(&["start", "--daemon", "n1"])?;
+    crate::orders::knows(cluster, "n2", "state", &"up".into())?;
+    for (options, pid, talk) in &mut programs {
+        let rule = format!("It was started with 'whim run {options}'");
+        let refused = cluster.refused("n1", &["migrate", pid, "n2"])?;
+        ensure!(refused.contains(&rule), "{options}: {refused}");
+        cluster.refused("n1", &["migrate", pid, "best"])?;
+        cluster.whim("n1", &["adopt", pid])?;
+        let refused = cluster.refused("n1", &["migrate", pid, "n2"])?;
+        ensure!(refused.contains(&rule), "{options}: {refused}");
+        talk.go()?;
+        talk.succeed()?;
     }
     Ok(())
 }

@@ -10,4 +10,5 @@ pub mod history;
 mod owned;
 pub mod places;
 pub mod protocol;
+pub mod rules;
 pub mod similar;

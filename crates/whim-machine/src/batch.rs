@@ -11,13 +11,10 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::Read;
 use thiserror::Error;
 
-/// An environment is read up to this many bytes. A program gets no longer one, unless its stack limit was
-/// raised.
-const ENVIRONMENT_MAX: u64 = 2 << 20;
+use crate::processes::{self, ENVIRONMENT_MAX};
+
 /// The most bytes in the number or name of a job.
 const ID_MAX: usize = 64;
 /// The most bytes in a list of nodes as it is written, and the most nodes that it may name.
@@ -71,10 +68,7 @@ impl Job {
     /// The job in which a process was started; `None`: in none.
     #[must_use]
     pub fn of(pid: i32) -> Option<Self> {
-        let mut bytes = Vec::new();
-        let file = File::open(format!("/proc/{pid}/environ")).ok()?;
-        file.take(ENVIRONMENT_MAX).read_to_end(&mut bytes).ok()?;
-        Self::parse(&bytes)
+        Self::parse(&processes::environment(pid)?)
     }
 
     /// Finds the job in an environment, which consists of words that end with a zero byte.

@@ -195,6 +195,20 @@ pub fn command(pid: i32) -> String {
     plain::text(&String::from_utf8_lossy(&bytes))
 }
 
+/// An environment is read up to this many bytes. A program gets no longer one, unless its stack limit was
+/// raised.
+pub const ENVIRONMENT_MAX: u64 = 2 << 20;
+
+/// The environment of a process, from its beginning on: words that end with a zero byte. As [`command`] it waits for a
+/// lock; `None` if it cannot be read.
+#[must_use]
+pub fn environment(pid: i32) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = fs::File::open(format!("/proc/{pid}/environ")).ok()?;
+    file.take(ENVIRONMENT_MAX).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
 /// The name of a process without a command line, in brackets; nothing if it is gone.
 #[must_use]
 pub fn bracketed(pid: i32) -> String {

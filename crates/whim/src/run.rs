@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use whim_control::client::{Client, ControlError, node_of};
 use whim_control::protocol::{Answer, Request, RunOptions};
+use whim_control::rules;
 use whim_sys::yama::Scope;
 
 use crate::arguments::Run;
@@ -82,7 +83,8 @@ pub(crate) fn run(reach: &Reach<'_>, arguments: Run) -> ExitCode {
         Err(error) => return complain(&error, FAILED),
     };
     let Some(registered) = registered else {
-        return become_program(&arguments.command, &portable::environment(&[]));
+        let environment = ruled(portable::environment(&[]), &options);
+        return become_program(&arguments.command, &environment);
     };
     if let Some(text) = &registered.said {
         output::aside(&format!("whim run: {text}"));
@@ -98,6 +100,17 @@ pub(crate) fn run(reach: &Reach<'_>, arguments: Run) -> ExitCode {
         &arguments.command,
         &portable::environment(&registered.without),
     )
+}
+
+/// An environment with what holds for a program without a daemon, in the place of what held for this one.
+fn ruled(mut environment: Vec<CString>, options: &RunOptions) -> Vec<CString> {
+    let name = format!("{}=", rules::VARIABLE);
+    let written = rules::written(options).map(|value| CString::new(format!("{name}{value}")));
+    if let Some(Ok(word)) = written {
+        environment.retain(|word| !word.as_bytes().starts_with(name.as_bytes()));
+        environment.push(word);
+    }
+    environment
 }
 
 /// Waits for a daemon, and registers this process; `None` if the program is to run here without one.
@@ -129,9 +142,8 @@ fn register(
         let nobody = nobody_answers(&error, begun.elapsed());
         let Some(option) = not_held_here(reach, options, told) else {
             output::aside(&format!(
-                "whim run: {nobody}: the program runs here, and stays ('whim adopt {}' lets it move once a daemon answers{})",
+                "whim run: {nobody}: the program runs here, and stays ('whim adopt {}' lets it move once a daemon answers)",
                 std::process::id(),
-                ended_by_adoption(options),
             ));
             return Ok(None);
         };
@@ -164,21 +176,6 @@ fn not_held_here(reach: &Reach<'_>, options: &RunOptions, told: bool) -> Option<
         return not_held(options, None, told);
     }
     names.find_map(|name| not_held(options, Some(&name), told))
-}
-
-/// What a daemon does not know when the program is adopted, or moved by hand: it has not heard of it.
-fn ended_by_adoption(options: &RunOptions) -> String {
-    let given = [
-        (options.pin, "--pin"),
-        (!options.only.is_empty(), "--only"),
-        (!options.avoid.is_empty(), "--avoid"),
-    ];
-    let given = given.iter().filter(|(given, _)| *given);
-    let names: Vec<&str> = given.map(|(_, name)| *name).collect();
-    match names.as_slice() {
-        [] => String::new(),
-        names => format!(" to any node; {} would not hold then", names.join(" and ")),
-    }
 }
 
 /// One attempt to register; `told` is set if the daemon may have heard of it.

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use whim_control::protocol::{Answer, RunOptions};
+use whim_control::protocol::Answer;
+use whim_control::rules;
 use whim_journey::cause::Cause;
 use whim_journey::job::{Command, Event, MoveReport, Phase, State};
 use whim_machine::process::Process;
@@ -64,6 +65,11 @@ fn found(
         return Err(MoveError::Stay { pid, reasons });
     }
     let job = process.by_pid(|pid| moves.census().job_of(pid, Patience::Long))??;
+    // If it began without a daemon, it says so itself.
+    let rules = process.by_pid(|pid| {
+        let look = move || rules::found(&processes::environment(pid).unwrap_or_default());
+        moves.probes().probe(pid, Patience::Long, look)
+    })??;
     let mut candidates = moves.candidates();
     let known = candidates
         .get(pid)
@@ -78,7 +84,7 @@ fn found(
                 job,
                 moves: known.as_ref().map_or(0, |known| known.moves),
                 tried: true,
-                ..Candidate::new(&stat, RunOptions::default(), declaration)
+                ..Candidate::new(&stat, rules, declaration)
             };
             match candidates.add(candidate.clone()) {
                 Ok(()) => trial = Some(Trial::begin(moves, &candidate, known)),
