@@ -8,17 +8,20 @@ pub const VARIABLE: &str = "WHIM_RULES";
 /// The most bytes of its value.
 const VALUE_MAX: usize = 64 << 10;
 
+/// What holds for as long as the program runs.
+fn lasting(options: RunOptions) -> RunOptions {
+    RunOptions {
+        on: None,
+        portable: false,
+        run: None,
+        ..options
+    }
+}
+
 /// The value of [`VARIABLE`] for a program with these options; `None` where any node may have it.
 #[must_use]
 pub fn written(options: &RunOptions) -> Option<String> {
-    let lasting = RunOptions {
-        only: options.only.clone(),
-        avoid: options.avoid.clone(),
-        pin: options.pin,
-        class: options.class,
-        lease: options.lease,
-        ..RunOptions::default()
-    };
+    let lasting = lasting(options.clone());
     if lasting == RunOptions::default() {
         return None;
     }
@@ -38,12 +41,7 @@ pub fn found(environment: &[u8]) -> RunOptions {
     let value = &word[VARIABLE.len() + 1..];
     let read = (value.len() <= VALUE_MAX).then(|| serde_json::from_slice::<RunOptions>(value));
     match read {
-        Some(Ok(options)) if options.check().is_ok() => RunOptions {
-            on: None,
-            portable: false,
-            run: None,
-            ..options
-        },
+        Some(Ok(options)) if options.check().is_ok() => lasting(options),
         _ => RunOptions {
             pin: true,
             ..RunOptions::default()

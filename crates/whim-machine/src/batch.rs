@@ -72,7 +72,8 @@ impl Job {
     }
 
     /// Finds the job in an environment, which consists of words that end with a zero byte.
-    fn parse(environment: &[u8]) -> Option<Self> {
+    #[must_use]
+    pub fn parse(environment: &[u8]) -> Option<Self> {
         let value = |name: &str| {
             let mut words = environment.split(|byte| *byte == 0);
             words.find_map(|word| word.strip_prefix(name.as_bytes()))

@@ -4,6 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::Notify;
+use whim_control::protocol::RunOptions;
+use whim_control::rules;
 use whim_machine::batch::Job;
 use whim_machine::{cgroup, processes};
 
@@ -94,9 +96,31 @@ impl Census {
         self.probes.probe(pid, patience, look)
     }
 
-    fn in_its_job(&self, candidate: Candidate) -> Option<Candidate> {
-        let job = self.job_of(candidate.pid, Patience::Brief).ok()?;
-        Some(Candidate { job, ..candidate })
+    /// The batch job to whose nodes a process is bound, and the rules with which it began without a daemon.
+    ///
+    /// # Errors
+    /// [`NotSeen`]: it may be in a job, or have rules.
+    pub(crate) fn origin_of(
+        &self,
+        pid: i32,
+        patience: Patience,
+    ) -> Result<(Option<Arc<Job>>, RunOptions), NotSeen> {
+        let beyond_job = self.ground.config().balance.beyond_job;
+        let look = move || {
+            let environment = processes::environment(pid).unwrap_or_default();
+            let job = (!beyond_job).then(|| Job::parse(&environment)).flatten();
+            (job.map(Arc::new), rules::found(&environment))
+        };
+        self.probes.probe(pid, patience, look)
+    }
+
+    fn with_origin(&self, candidate: Candidate) -> Option<Candidate> {
+        let (job, rules) = self.origin_of(candidate.pid, Patience::Brief).ok()?;
+        Some(Candidate {
+            job,
+            options: Arc::new(rules),
+            ..candidate
+        })
     }
 
     /// Reads the candidates and the processes that are new. A process that is no candidate when it is
@@ -135,7 +159,7 @@ impl Census {
         let new = self.candidates().new_members(&all, &members);
         let looked = new
             .into_iter()
-            .filter_map(|candidate| self.in_its_job(candidate));
+            .filter_map(|candidate| self.with_origin(candidate));
         let new: Vec<Candidate> = looked.collect();
         let mut candidates = self.candidates();
         let found = candidates.add_members(new);

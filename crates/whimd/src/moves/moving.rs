@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use whim_control::protocol::Answer;
-use whim_control::rules;
 use whim_journey::cause::Cause;
 use whim_journey::job::{Command, Event, MoveReport, Phase, State};
 use whim_machine::process::Process;
@@ -64,12 +63,8 @@ fn found(
         let reasons = vec![stay::of_part(part).to_owned()];
         return Err(MoveError::Stay { pid, reasons });
     }
-    let job = process.by_pid(|pid| moves.census().job_of(pid, Patience::Long))??;
-    // If it began without a daemon, it says so itself.
-    let rules = process.by_pid(|pid| {
-        let look = move || rules::found(&processes::environment(pid).unwrap_or_default());
-        moves.probes().probe(pid, Patience::Long, look)
-    })??;
+    let origin = process.by_pid(|pid| moves.census().origin_of(pid, Patience::Long));
+    let (job, rules) = origin??;
     let mut candidates = moves.candidates();
     let known = candidates
         .get(pid)
