@@ -12,13 +12,12 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
 
 use crate::durations;
 use crate::lanes;
 use crate::process::{self, Ending};
 use crate::tally::Tally;
-use crate::units::SYSTEM_TESTS;
+use crate::units::{self, SYSTEM_TESTS};
 use crate::workspace::{TOOLKIT, Workspace};
 
 const QUICK_LIMIT: Duration = Duration::from_secs(5 * 60);
@@ -100,28 +99,11 @@ pub(crate) fn build(workspace: &Workspace, release: bool) -> Result<Built> {
     if !status.success() {
         bail!("The programs do not build: see the output above");
     }
-    let tests = [
-        "test",
-        "--locked",
-        "--no-run",
-        "--message-format=json",
-        "-p",
-        SYSTEM_TESTS,
-    ];
-    let mut executables = Vec::new();
-    let mut command = workspace.cargo(&tests);
-    command.args(profile);
-    let status = process::each_line(command, |line| {
-        if let Some(path) = test_executable(line) {
-            executables.push(path);
-        }
-    })?;
-    if !status.success() {
-        bail!("The system tests do not build: see the output above");
-    }
+    let tests = [&["--locked", "-p", SYSTEM_TESTS], profile].concat();
+    let executables = units::build(workspace, &tests)?;
     let mut cases = Vec::new();
-    for program in executables {
-        cases.extend(list(&program)?);
+    for tests in executables {
+        cases.extend(list(&tests.program)?);
     }
     cases.sort_by(|left, right| left.name.cmp(&right.name));
     let directory = if release { "release" } else { "debug" };
@@ -133,14 +115,6 @@ pub(crate) fn build(workspace: &Workspace, release: bool) -> Result<Built> {
         programs: others.unwrap_or_else(|| workspace.target.join(directory)),
         cases,
     })
-}
-
-/// The test program that this message of cargo announces.
-pub(crate) fn test_executable(message: &str) -> Option<PathBuf> {
-    let message: Value = serde_json::from_str(message).ok()?;
-    let is_test = message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
-    let path = message["executable"].as_str()?;
-    is_test.then(|| PathBuf::from(path))
 }
 
 fn list(program: &Path) -> Result<Vec<Case>> {
@@ -339,15 +313,5 @@ mod test {
         assert_eq!(names(&select(&all, &Selection::Quick)), ["a", "d"]);
         let named = Selection::Named("c".to_owned());
         assert_eq!(names(&select(&all, &named)), ["b::full::c"]);
-    }
-
-    #[test]
-    fn only_test_programs_are_taken_from_cargo() {
-        let test = r#"{"reason":"compiler-artifact","profile":{"test":true},"executable":"/x/y"}"#;
-        assert_eq!(test_executable(test), Some(PathBuf::from("/x/y")));
-        let program =
-            r#"{"reason":"compiler-artifact","profile":{"test":false},"executable":"/x/y"}"#;
-        assert_eq!(test_executable(program), None);
-        assert_eq!(test_executable("not JSON"), None);
     }
 }

@@ -12,7 +12,6 @@ use serde_json::Value;
 
 use crate::lanes;
 use crate::process;
-use crate::system;
 use crate::tally::Tally;
 use crate::workspace::{TOOLKIT, Workspace};
 
@@ -37,8 +36,8 @@ enum Work<Other> {
 
 /// A program of tests, and the directory in which cargo would run it.
 #[derive(Debug, PartialEq, Eq)]
-struct Tests {
-    program: PathBuf,
+pub(crate) struct Tests {
+    pub program: PathBuf,
     directory: PathBuf,
 }
 
@@ -49,7 +48,7 @@ pub(crate) fn run(
     other: impl Fn(&Mutex<&mut Tally>) + Send + Sync,
 ) {
     println!("--- tests: cargo test {}", SELECTION.join(" "));
-    let ran = build(workspace).and_then(|programs| {
+    let ran = build(workspace, &SELECTION).and_then(|programs| {
         run_programs(tally, programs, other);
         run_examples(workspace, tally)
     });
@@ -58,17 +57,19 @@ pub(crate) fn run(
     }
 }
 
-fn build(workspace: &Workspace) -> Result<Vec<Tests>> {
+/// Builds the programs of tests that these options of cargo select.
+///
+/// # Errors
+/// When they do not build, or there are none.
+pub(crate) fn build(workspace: &Workspace, selection: &[&str]) -> Result<Vec<Tests>> {
     let arguments = [
         "test",
         "--no-run",
         "--message-format=json-render-diagnostics",
     ];
     let mut programs = Vec::new();
-    let status = process::each_line(
-        workspace.cargo(&[&arguments[..], &SELECTION].concat()),
-        |line| programs.extend(announced(line)),
-    )?;
+    let command = workspace.cargo(&[&arguments, selection].concat());
+    let status = process::each_line(command, |line| programs.extend(announced(line)))?;
     anyhow::ensure!(
         status.success(),
         "The tests do not build: see the output above"
@@ -79,11 +80,12 @@ fn build(workspace: &Workspace) -> Result<Vec<Tests>> {
 
 /// The program of tests that this message of cargo announces.
 fn announced(message: &str) -> Option<Tests> {
-    let program = system::test_executable(message)?;
     let message: Value = serde_json::from_str(message).ok()?;
+    let is_test = message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
+    let program = message["executable"].as_str().filter(|_| is_test)?;
     let manifest = Path::new(message["manifest_path"].as_str()?);
     Some(Tests {
-        program,
+        program: program.into(),
         directory: manifest.parent()?.to_owned(),
     })
 }
@@ -200,5 +202,6 @@ mod test {
         };
         assert_eq!(announced(&message(true)), Some(tests));
         assert_eq!(announced(&message(false)), None);
+        assert_eq!(announced("not JSON"), None);
     }
 }
