@@ -224,7 +224,7 @@ async fn administer(
             let left = changes::leave(daemon.moves(), force).await;
             left.map_err(|e| e.to_string())
         }
-        Request::Remove { node } => remove(daemon, node),
+        Request::Remove { node } => remove(daemon, &node),
         Request::CaCopy => {
             let copy = daemon.cluster().with_state(|state| state.backup());
             let copy = copy.map_err(|e| e.to_string())?;
@@ -239,16 +239,16 @@ async fn administer(
 }
 
 /// Removes a member. The authority knows members that this node may not have heard of, so that it is asked anyhow.
-fn remove(daemon: &Daemon, node: String) -> Outcome {
-    let known = destinations::known_node(daemon.moves(), &node);
+fn remove(daemon: &Daemon, node: &str) -> Outcome {
     let name = NodeName::new(node).map_err(|error| error.to_string());
     let removed = name
         .and_then(|name| upkeep::remove(daemon.ground(), &name).map_err(|error| error.to_string()));
-    match (removed, known) {
-        (Ok(()), _) => Ok(None),
-        (Err(_), Err(unknown)) => Err(unknown.to_string()),
-        (Err(refused), Ok(())) => Err(refused),
-    }
+    removed.map(|()| None).map_err(
+        |refused| match destinations::known_node(daemon.moves(), node) {
+            Err(unknown) => unknown.to_string(),
+            Ok(()) => refused,
+        },
+    )
 }
 
 /// Tells this node what holds from now on, and says it in a sentence.
