@@ -189,6 +189,14 @@ fn waits(cluster: &Cluster) -> Result<()> {
     let mut kept = waiting(&["--avoid", "n1,n2"])?;
     let mut bound = waiting(&["--only", "n2"])?;
     ensure!(sent.said.is_empty(), "It has begun");
+    for options in [["--on", ""], ["--avoid", "N1"], ["--only", "n1,@"]] {
+        let refused = run(cluster, &options)?;
+        let why = String::from_utf8_lossy(&refused.stderr);
+        ensure!(
+            refused.status.code() == Some(125) && why.contains("can be called"),
+            "{options:?}: {why}"
+        );
+    }
     cluster.lab(&["start", "--daemon", "n1"])?;
     let pid = sent.ready()?;
     eventually(SHORT, "it is where it was to go", || {

@@ -53,7 +53,7 @@ pub enum ConfigError {
     Invalid { path: PathBuf, faults: Faults },
 }
 
-fn is_label(text: &str) -> bool {
+pub(crate) fn is_label(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     (1..=63).contains(&text.len()) && text.bytes().all(allowed)
 }

@@ -13,6 +13,7 @@ use whim_monitor::feed::Update;
 pub use whim_monitor::rows::{Admission, LogRow, NodeRow, NodeState, ProcessRow};
 use whim_secret::Concealed;
 
+use crate::config;
 use crate::history::HistoryRow;
 
 /// The most bytes of a request.
@@ -36,6 +37,17 @@ pub const RUN_DIRECTORY: &str = "/run/whim";
 pub const STATE_DIRECTORY: &str = "/var/lib/whim";
 /// Members of this group may do what root may do.
 pub const ADMIN_GROUP: &str = "whim-admin";
+
+/// Whether a node can have this name. The rule is `whim_net::NodeName`'s, which proves identities; this crate builds no
+/// network. A test of `whim run` compares them.
+#[must_use]
+pub fn can_be_node(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..NAME_MAX).contains(&name.len())
+        && name.bytes().all(allowed)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+}
 
 /// The options of `whim run` about where its program may go; inherited by descendants.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,6 +104,24 @@ impl RunOptions {
             0..=RUN_NAME_MAX => Ok(()),
             long => Err(format!(
                 "A name of {long} bytes is too long for a run: {RUN_NAME_MAX} at most are taken"
+            )),
+        }
+    }
+
+    /// Checks that there can be the nodes and labels that they name; which ones there are, a daemon knows.
+    ///
+    /// # Errors
+    /// The first name that no node and no label can have.
+    pub fn check_names(&self) -> Result<(), String> {
+        let mut named = self.only.iter().chain(&self.avoid).chain(&self.on);
+        let possible = |name: &&String| match name.strip_prefix('@') {
+            Some(label) => config::is_label(label),
+            None => can_be_node(name),
+        };
+        match named.find(|name| !possible(name)) {
+            None => Ok(()),
+            Some(odd) => Err(format!(
+                "No node and no label can be called {odd:?}: names of nodes consist of a-z, 0-9 and '-'"
             )),
         }
     }
@@ -415,6 +445,31 @@ mod tests {
         for (options, why) in refused {
             let error = options.check().expect_err(why);
             assert!(error.contains(why) && error.len() < 200, "{error}");
+        }
+    }
+
+    #[test]
+    fn names_that_nothing_can_have_are_told() {
+        let named = |name: &str| RunOptions {
+            avoid: vec![name.into()],
+            ..RunOptions::default()
+        };
+        for name in ["n1", "best", "0-9", "@gpu", "@Big.one_2", &"n".repeat(63)] {
+            assert_eq!(named(name).check_names(), Ok(()), "{name}");
+        }
+        for name in [
+            "",
+            "N1",
+            "n_1",
+            "-n",
+            "n-",
+            "n1.org",
+            "@",
+            "@a@b",
+            &"n".repeat(64),
+        ] {
+            let error = named(name).check_names().expect_err(name);
+            assert!(error.contains(&format!("{name:?}")), "{error}");
         }
     }
 

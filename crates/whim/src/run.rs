@@ -78,6 +78,9 @@ pub(crate) fn run(reach: &Reach<'_>, arguments: Run) -> ExitCode {
         portable: arguments.portable,
         run: arguments.run_name,
     };
+    if let Err(error) = options.check() {
+        return complain(&error, FAILED);
+    }
     let registered = match register(reach, &options, strict) {
         Ok(registered) => registered,
         Err(error) => return complain(&error, FAILED),
@@ -116,7 +119,7 @@ fn ruled(mut environment: Vec<CString>, options: &RunOptions) -> Vec<CString> {
 /// Waits for a daemon, and registers this process; `None` if the program is to run here without one.
 ///
 /// # Errors
-/// The daemon refuses; or, if it is `strict`, there is none.
+/// The daemon refuses; or there is none, and it is `strict`, or names what no node can be called.
 fn register(
     reach: &Reach<'_>,
     options: &RunOptions,
@@ -139,6 +142,7 @@ fn register(
         if strict {
             return Err(error);
         }
+        options.check_names().map_err(ControlError::Refused)?;
         let nobody = nobody_answers(&error, begun.elapsed());
         let Some(option) = not_held_here(reach, options, told) else {
             output::aside(&format!(
@@ -304,5 +308,27 @@ mod tests {
         };
         assert_eq!(not_held(&portable, None, false), None);
         assert!(not_held(&portable, None, true).is_some());
+    }
+    #[test]
+    fn a_node_can_be_called_what_its_certificate_can_hold() {
+        let long = "n".repeat(64);
+        let names = [
+            "n1",
+            "0",
+            "a-b",
+            "",
+            "N1",
+            "-a",
+            "a-",
+            "a_b",
+            "a.b",
+            "ä",
+            &long,
+            &long[1..],
+        ];
+        for name in names {
+            let can_be = whim_control::protocol::can_be_node(name);
+            assert_eq!(can_be, whim_net::NodeName::new(name).is_ok(), "{name:?}");
+        }
     }
 }
