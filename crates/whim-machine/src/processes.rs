@@ -19,7 +19,7 @@ const COMMAND_MAX: u64 = 4096;
 
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ProcessError {
-    #[error("There is no process {0} here (or it has ended meanwhile)")]
+    #[error("There is no process {0} here (or it has ended)")]
     Gone(i32),
     #[error(
         "Process {0} cannot be looked at now: the daemon has no descriptors left; raise its limit of open files"
@@ -195,9 +195,9 @@ pub fn command(pid: i32) -> String {
     plain::text(&String::from_utf8_lossy(&bytes))
 }
 
-/// An environment is read up to this many bytes. A program gets no longer one, unless its stack limit was
-/// raised.
-pub const ENVIRONMENT_MAX: u64 = 2 << 20;
+/// An environment is read up to this many bytes. The kernel lets no program begin with a longer one, whatever its limit of
+/// the stack (three quarters of `_STK_LIM`, fs/exec.c).
+pub const ENVIRONMENT_MAX: u64 = 6 << 20;
 
 /// The environment of a process, from its beginning on: words that end with a zero byte. As [`command`] it waits for a
 /// lock; `None` if it cannot be read.
