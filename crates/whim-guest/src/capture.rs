@@ -21,7 +21,7 @@ use whim_sys::foreign;
 use whim_sys::kernel_file;
 use whim_sys::pagemap::Run;
 use whim_sys::process_vm::{self, MemFile};
-use whim_sys::ptrace::{Polled, Running, Stop, Stopped, Waited};
+use whim_sys::ptrace::{Polled, Running, Stop, Stopped, Waited, info_word};
 use whim_sys::pulse;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -296,10 +296,7 @@ impl Guest {
     fn true_signals(&self, raw: Vec<[u8; 128]>) -> Vec<QueuedSignal> {
         let signal = |info: [u8; 128]| {
             let info = self.tickets.look_up(&info);
-            let number = i32::from_ne_bytes([info[0], info[1], info[2], info[3]]);
-            let signal = u8::try_from(number).ok()?;
-            let info = info.to_vec();
-            Some(QueuedSignal { signal, info })
+            QueuedSignal::new(info_word(&info, 0), &info)
         };
         raw.into_iter().filter_map(signal).collect()
     }

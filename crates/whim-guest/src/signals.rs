@@ -30,12 +30,6 @@ pub(crate) enum Effect {
     Ends,
 }
 
-fn queued(signal: i32, info: [u8; 128]) -> Option<QueuedSignal> {
-    let signal = u8::try_from(signal).ok()?;
-    let info = info.to_vec();
-    Some(QueuedSignal { signal, info })
-}
-
 /// Whether the signal is the terminal's answer to a call of a background process.
 fn refuses_background(signal: i32, info: &[u8]) -> bool {
     const SI_KERNEL: i32 = 0x80;
@@ -209,14 +203,11 @@ impl Guest {
 
     /// The signal ends the process at home, where core dump and exit status belong.
     pub(crate) fn ends_at_home(&mut self, host_tid: i32, signal: i32, info: RawSigInfo) {
-        let Ok(number) = u8::try_from(signal) else {
+        let Some(fatal) = QueuedSignal::new(signal, &info) else {
             return;
         };
         if let Some(thread) = self.threads.get_mut(&host_tid) {
-            thread.fatal = Some(QueuedSignal {
-                signal: number,
-                info: info.to_vec(),
-            });
+            thread.fatal = Some(fatal);
             let tid = thread.tid;
             let reason = format!("signal {signal} ends it");
             self.say(ToHome::GoHome { tid, reason });
@@ -226,14 +217,14 @@ impl Guest {
     /// Keeps a signal, which the thread gets where it moves to.
     pub(crate) fn keep(&mut self, host_tid: i32, signal: i32, info: [u8; 128]) {
         if let Some(thread) = self.threads.get_mut(&host_tid) {
-            thread.postponed.extend(queued(signal, info));
+            thread.postponed.extend(QueuedSignal::new(signal, &info));
         }
     }
 
     /// Like `keep`, for the signal that ends the thread.
     pub(crate) fn keep_fatal(&mut self, host_tid: i32, signal: i32, info: [u8; 128]) {
         if let Some(thread) = self.threads.get_mut(&host_tid) {
-            thread.fatal = queued(signal, info);
+            thread.fatal = QueuedSignal::new(signal, &info);
         }
     }
 

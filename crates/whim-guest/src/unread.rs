@@ -41,10 +41,9 @@ impl Guest {
             return Ok(false);
         };
         if (asks || unread == Some(Unread::MayWait))
-            && let Ok(signal) = u8::try_from(signal)
+            && let Some(kept) = QueuedSignal::new(signal, info)
         {
-            let info = info.to_vec();
-            thread.postponed.push(QueuedSignal { signal, info });
+            thread.postponed.push(kept);
             stopped.set_registers(&rewound(&registers))?;
             return Ok(true);
         }

@@ -65,9 +65,7 @@ fn travelling(queues: &[Queue]) -> Vec<Vec<QueuedSignal>> {
 }
 
 fn queued(info: &RawSigInfo) -> Option<QueuedSignal> {
-    let signal = u8::try_from(info_word(info, 0)).ok()?;
-    let info = info.to_vec();
-    Some(QueuedSignal { signal, info })
+    QueuedSignal::new(info_word(info, 0), info)
 }
 
 impl Frozen {

@@ -135,6 +135,17 @@ pub struct QueuedSignal {
     pub info: Vec<u8>,
 }
 
+impl QueuedSignal {
+    /// The signal of this number with its `siginfo_t`; `None` if there can be none.
+    #[must_use]
+    pub fn new(signal: i32, info: &[u8; 128]) -> Option<Self> {
+        Some(Self {
+            signal: u8::try_from(signal).ok()?,
+            info: info.to_vec(),
+        })
+    }
+}
+
 /// CPU time, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuTime {
