@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-
 use whim_system_tests::process::eventually;
 use whim_system_tests::{Cluster, Context, Result, Running, ensure};
 
@@ -33,9 +31,7 @@ pub(super) fn measure() -> Result<()> {
         let _processes = Running::spawn(&mut cluster.command("n1", &["sh", "-c", &script]))?;
         // Each node measures its speed as soon as it has nothing else to do.
         eventually(LIMIT, "all speeds are measured", || {
-            let told = cluster.whim("n1", &["nodes", "--json"])?;
-            let rows = told.lines().map(serde_json::from_str::<Value>);
-            let rows = rows.collect::<Result<Vec<_>, _>>()?;
+            let rows = cluster.members("n1")?;
             let measured = rows.iter().filter(|row| row["speed_estimated"] == false);
             Ok((measured.count() == NODES).then_some(()))
         })?;

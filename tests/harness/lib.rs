@@ -10,6 +10,7 @@ pub mod cutter;
 pub mod feed;
 pub mod guest;
 pub mod machine;
+mod members;
 pub mod mover;
 pub mod place;
 pub mod plans;

@@ -66,10 +66,7 @@ fn cut(cluster: &Cluster, long: Duration) -> Result<()> {
 
 fn all_are_up(cluster: &Cluster) -> Result<()> {
     for on in ["n1", "n2", "n3"] {
-        eventually(PATIENCE, &format!("{on} reaches all"), || {
-            let told = cluster.whim(on, &["nodes", "--json"])?;
-            Ok((told.matches("\"state\":\"up\"").count() == 3).then_some(()))
-        })?;
+        cluster.await_all_up(on, PATIENCE)?;
     }
     Ok(())
 }

@@ -66,11 +66,7 @@ fn leave_pages(cluster: &Cluster, node: &str, pages: u64) -> Result<()> {
 }
 
 fn is_up(cluster: &Cluster) -> Result<()> {
-    eventually(PATIENCE, "n2 is up", || {
-        let nodes = cluster.whim("n1", &["nodes", "--json"])?;
-        let up = |line: &str| line.contains("\"n2\"") && line.contains("\"up\"");
-        Ok(nodes.lines().any(up).then_some(()))
-    })
+    cluster.await_member(("n1", "n2"), ("state", "up"), PATIENCE)
 }
 
 fn is_sentence(text: &str) -> Result<()> {
@@ -243,9 +239,7 @@ fn memory_of_the_host(cluster: &Cluster) -> Result<()> {
             let now = fs::read_to_string(&used)?.trim().parse::<u64>()? - inactive_cache(&group)?;
             // What the node uses changes until the daemon looks: an eighth is for that.
             fs::write(&limit, (now + (spare << 10) / 8 * 7).to_string())?;
-            let nodes = cluster.whim("n1", &["nodes", "--json"])?;
-            let row = nodes.lines().find(|line| line.contains("\"n2\""));
-            let row: serde_json::Value = serde_json::from_str(row.context("No n2")?)?;
+            let row = cluster.member("n1", "n2")?;
             let left = row["memory_available_bytes"].as_u64().unwrap_or(u64::MAX);
             Ok((left <= spare << 10).then_some(()))
         })

@@ -1,7 +1,6 @@
 //! Nodes of different kinds: CPUs, limits. That a CPU lacks something can be had without another CPU: a
 //! node can hide features of its own. Real ones: `machines`.
 
-use serde_json::Value;
 use whim_sys::credentials::{Capability, effective_capabilities};
 use whim_system_tests::cluster::Moved;
 use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, guest};
@@ -37,11 +36,7 @@ fn hide(cluster: &Cluster, node: &str, features: &str) -> Result<()> {
 
 /// The class of a node, as another one shows it.
 fn class(cluster: &Cluster, at: &str, node: &str) -> Result<String> {
-    let rows = cluster.whim(at, &["nodes", "--json"])?;
-    let rows = rows.lines().map(serde_json::from_str::<Value>);
-    let rows: Vec<Value> = rows.collect::<Result<_, _>>()?;
-    let row = rows.iter().find(|row| row["name"] == node);
-    let row = row.with_context(|| format!("{at} does not list {node}"))?;
+    let row = cluster.member(at, node)?;
     Ok(row["class"].as_str().unwrap_or("-").to_owned())
 }
 
@@ -252,11 +247,7 @@ fn daemon_with_low_limits() -> Result<()> {
         cluster.lab(&["kill", "n2"])?;
         cluster.lab(&["start", "n2"])?;
         let limit = std::time::Duration::from_secs(20);
-        whim_system_tests::process::eventually(limit, "n2 is up again", || {
-            let rows = cluster.whim("n1", &["nodes", "--json"])?;
-            let up = |row: &str| row.contains("\"n2\"") && row.contains("\"up\"");
-            Ok(rows.lines().any(up).then_some(()))
-        })?;
+        cluster.await_member(("n1", "n2"), ("state", "up"), limit)?;
         let mut talk = deep(&cluster, "8192")?;
         let pid = talk.ready()?;
         // Not every root may.

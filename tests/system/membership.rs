@@ -40,11 +40,7 @@ pub(crate) fn cases() -> Vec<Case> {
 
 /// How node `on` has node `of`.
 fn state(cluster: &Cluster, on: &str, of: &str) -> Result<String> {
-    let rows = cluster.whim(on, &["nodes", "--json"])?;
-    let rows = rows
-        .lines()
-        .map(serde_json::from_str::<serde_json::Value>)
-        .collect::<std::result::Result<Vec<_>, _>>()?;
+    let rows = cluster.members(on)?;
     let row = rows.iter().find(|row| row["name"] == of);
     let state = row.map_or(Some("unknown"), |row| row["state"].as_str());
     Ok(state.context("A node without a state")?.to_owned())

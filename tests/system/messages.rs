@@ -341,10 +341,7 @@ fn of_root(heard: &mut Heard) -> Result<()> {
     let cluster = heard.cluster;
     cluster.configure("n3", "allow_root = false\n")?;
     cluster.restart_daemon("n3")?;
-    eventually(SHORT, "it has heard of the others", || {
-        let rows = cluster.whim("n3", &["nodes", "--json"])?;
-        Ok((rows.matches("\"state\":\"up\"").count() == 3).then_some(()))
-    })?;
+    cluster.await_all_up("n3", SHORT)?;
     let whim = cluster.whim_path().display().to_string();
     let words = [&whim, "run", "--", "sh", "-c", "echo ready $$; exec cat"];
     let mut talk = Talk::start(cluster, &mut cluster.command("n3", &words))?;

@@ -74,24 +74,12 @@ fn answers(talks: &mut [(Talk, i32)], word: &str) -> Result<()> {
 
 /// What n1 knows of a node.
 fn node(cluster: &Cluster, name: &str) -> Result<Value> {
-    node_at(cluster, "n1", name)
-}
-
-/// What one node knows of another one, or of itself.
-fn node_at(cluster: &Cluster, asked: &str, name: &str) -> Result<Value> {
-    let rows = cluster.whim(asked, &["nodes", "--json"])?;
-    let mut rows = rows
-        .lines()
-        .filter_map(|row| serde_json::from_str(row).ok());
-    rows.find(|row: &Value| row["name"] == name)
-        .with_context(|| format!("No row of {name}"))
+    cluster.member("n1", name)
 }
 
 /// Waits until n1 knows this of a node.
 pub(crate) fn knows(cluster: &Cluster, name: &str, what: &str, value: &Value) -> Result<()> {
-    eventually(SHORT, &format!("n1 knows {what} {value} of {name}"), || {
-        Ok((node(cluster, name)?[what] == *value).then_some(()))
-    })
+    cluster.await_member(("n1", name), (what, value.clone()), SHORT)
 }
 
 fn stay_and_go(cluster: &Cluster) -> Result<()> {
@@ -384,18 +372,14 @@ fn drain(cluster: &Cluster) -> Result<()> {
 fn drain_is_known(cluster: &Cluster) -> Result<()> {
     let all_know = |node: &str, state: &str| -> Result<()> {
         for asked in ["n1", "n2", "n3"] {
-            let row = node_at(cluster, asked, node)?;
+            let row = cluster.member(asked, node)?;
             ensure!(row["state"] == state, "{asked} is to know {state}: {row}");
         }
         Ok(())
     };
     // Nodes of a cluster that has just been made may not have met yet.
     for asked in ["n1", "n2", "n3"] {
-        for node in ["n1", "n2", "n3"] {
-            eventually(SHORT, "the nodes have met", || {
-                Ok((node_at(cluster, asked, node)?["state"] == "up").then_some(()))
-            })?;
-        }
+        cluster.await_all_up(asked, SHORT)?;
     }
     // The order is given at the node, and from afar.
     for (from, node) in [("n2", "n2"), ("n3", "n3"), ("n1", "n2"), ("n2", "n3")] {
@@ -419,9 +403,7 @@ fn untold_of_a_drain(cluster: &Cluster) -> Result<()> {
     );
     ensure!(begun.elapsed() < PROMPT, "{:?}", begun.elapsed());
     ensure!(node(cluster, "n2")?["state"] == "draining");
-    eventually(SHORT, "n2 knows that n3 is down", || {
-        Ok((node_at(cluster, "n2", "n3")?["state"] == "down").then_some(()))
-    })?;
+    cluster.await_member(("n2", "n3"), ("state", "down"), SHORT)?;
     for from in ["n1", "n2"] {
         let begun = Instant::now();
         let said = cluster.whim(from, &["undrain", "n2"])?;

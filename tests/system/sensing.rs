@@ -28,10 +28,7 @@ fn heard(cluster: &Cluster) -> Result<()> {
 
 /// What node `of` is said to be, on n1.
 fn told(cluster: &Cluster, of: &str) -> Result<Value> {
-    let rows = cluster.whim("n1", &["nodes", "--json"])?;
-    let rows = rows.lines().map(serde_json::from_str::<Value>);
-    let mut rows = rows.filter_map(|row| row.ok().filter(|row| row["name"] == of));
-    rows.next().with_context(|| format!("No row of {of}"))
+    cluster.member("n1", of)
 }
 
 fn number(row: &Value, name: &str) -> Result<f64> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use whim_attempts::{Attempt, Party};
-use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, guest, process};
+use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, guest};
 
 const NOBODY: &str = "nobody";
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -53,10 +53,7 @@ fn of_the_unit() -> Result<()> {
             cluster.lab(&["kill", node])?;
             cluster.lab(&["start", node])?;
         }
-        process::eventually(PATIENCE, "both are up again", || {
-            let rows = cluster.whim("n1", &["nodes", "--json"])?;
-            Ok((rows.matches("\"up\"").count() == 2).then_some(()))
-        })?;
+        cluster.await_all_up("n1", PATIENCE)?;
         let bounds =
             "grep -h CapBnd /proc/$(pgrep -o whimd)/status /proc/self/status | uniq | wc -l";
         let different = cluster.run(

@@ -362,11 +362,7 @@ fn daemons_come_and_go(cluster: &Cluster) -> Result<()> {
     ensure!(cluster.place(pid)? == "n2", "It is not known where it is");
     cluster.move_to(pid, "home")?;
     goes_on(cluster, pid)?;
-    eventually(PATIENCE, "n2 is up again", || {
-        let nodes = cluster.whim("n1", &["nodes", "--json"])?;
-        let up = |line: &str| line.contains("\"n2\"") && line.contains("\"up\"");
-        Ok(nodes.lines().any(up).then_some(()))
-    })?;
+    cluster.await_member(("n1", "n2"), ("state", "up"), PATIENCE)?;
     cluster.move_to(pid, "n2")?;
     goes_on(cluster, pid)
 }

@@ -183,10 +183,7 @@ impl<'a> Scene<'a> {
             &format!("the daemon of {node} is up for all"),
             || {
                 self.cluster.lab(&["start", "--daemon", node])?;
-                let seen = |from: &str| -> bool {
-                    let nodes = self.cluster.whim(from, &["nodes", "--json"]);
-                    nodes.is_ok_and(|text| text.matches("\"state\":\"up\"").count() == 3)
-                };
+                let seen = |from| self.cluster.sees_all_up(from).unwrap_or(false);
                 Ok((seen(node) && seen("n1")).then_some(()))
             },
         )
