@@ -619,6 +619,48 @@ pub(crate) fn get_robust_list(builder: &mut Builder<'_>) -> Flow {
     builder.region(builder.value(2), 8, Out, Returned::Whole)
 }
 
+const FUTEX_LOCK_PI: u32 = 6;
+const FUTEX_TRYLOCK_PI: u32 = 8;
+const FUTEX_CMP_REQUEUE_PI: u32 = 12;
+const FUTEX_LOCK_PI2: u32 = 13;
+const FUTEX_PRIVATE: u32 = 128;
+const FUTEX_CLOCK_REALTIME: u32 = 256;
+const FUTEX_TID_MASK: u32 = 0x3fff_ffff;
+/// Trapped, because the kernel looks for the thread whose number stands in the lock.
+pub(crate) const FUTEX_TRAPPED: &[u32] = &[
+    FUTEX_LOCK_PI,
+    FUTEX_LOCK_PI | FUTEX_PRIVATE,
+    FUTEX_TRYLOCK_PI,
+    FUTEX_TRYLOCK_PI | FUTEX_PRIVATE,
+    FUTEX_CMP_REQUEUE_PI,
+    FUTEX_CMP_REQUEUE_PI | FUTEX_PRIVATE,
+    FUTEX_LOCK_PI2,
+    FUTEX_LOCK_PI2 | FUTEX_PRIVATE,
+    FUTEX_LOCK_PI2 | FUTEX_CLOCK_REALTIME,
+    FUTEX_LOCK_PI2 | FUTEX_CLOCK_REALTIME | FUTEX_PRIVATE,
+];
+
+/// A lock with inheritance of priority. A child has those that its parent held, and here is no thread of the parent's:
+/// the kernel would say that its holder is no more.
+pub(crate) fn futex(builder: &mut Builder<'_>) -> Flow {
+    let command = builder.unsigned(1) & !(FUTEX_PRIVATE | FUTEX_CLOCK_REALTIME);
+    let lock = match command {
+        FUTEX_CMP_REQUEUE_PI => builder.value(4),
+        _ => builder.value(0),
+    };
+    let bytes = builder.peek(lock, 4);
+    // What cannot be read is for the kernel to refuse.
+    let Some(word) = bytes.try_into().ok().map(u32::from_ne_bytes) else {
+        return run_here();
+    };
+    let holder = (word & FUTEX_TID_MASK).cast_signed();
+    // Trap: numbers-of-other-processes
+    if holder == 0 || builder.context.is_own(holder) {
+        return run_here();
+    }
+    go_home("another process holds the lock for which it asks")
+}
+
 const REAL_TIME: &str = "it asks for a real-time policy";
 
 /// FIFO, RR and DEADLINE cannot be kept across machines.

@@ -230,6 +230,15 @@ static void make_one(void)
     name_identity(children[0], "child");
 }
 
+static void end_one(void)
+{
+    unsigned long mask = 1ul << (SIGCHLD - 1);
+    RAW(rt_sigprocmask, SIG_BLOCK, &mask, 0, 8, 0, 0);
+    RAW(kill, children[0], SIGKILL, 0, 0, 0, 0);
+    RAW(wait4, children[0], 0, 0, 0, 0, 0);
+    RAW(rt_sigprocmask, SIG_UNBLOCK, &mask, 0, 8, 0, 0);
+}
+
 CASE(other_process, "kcmp get_robust_list", make_one)
 {
     TRY(kcmp, .b = {V(self), V(children[0]), V(KCMP_FILE), V(1), V(1)});
@@ -247,11 +256,19 @@ CASE(other_process, "kcmp get_robust_list", make_one)
     TRY(getpriority, .note = "child", .b = {V(PRIO_PROCESS), V(children[0])});
     TRY(sched_getparam, .note = "child", .b = {V(children[0]), O(4)});
     TRY(prlimit64, .note = "child", .b = {V(children[0]), V(RLIMIT_NPROC), V(0), O(16)});
-    unsigned long mask = 1ul << (SIGCHLD - 1);
-    RAW(rt_sigprocmask, SIG_BLOCK, &mask, 0, 8, 0, 0);
-    RAW(kill, children[0], SIGKILL, 0, 0, 0, 0);
-    RAW(wait4, children[0], 0, 0, 0, 0, 0);
-    RAW(rt_sigprocmask, SIG_UNBLOCK, &mask, 0, 8, 0, 0);
+    end_one();
+}
+
+static unsigned held;
+
+/* A lock that the program inherited, and whose holder is another process. */
+CASE(home_lock_of_another, "", make_one)
+{
+    long past[] = {1, 0};
+    held = children[0];
+    TRY(futex, .note = "try", .b = {V((long)&held), V(FUTEX_TRYLOCK_PI_PRIVATE)}, .flags = ONCE);
+    TRY(futex, .note = "lock", .b = {V((long)&held), V(FUTEX_LOCK_PI_PRIVATE), V(0), I(past, 16)}, .flags = ONCE);
+    end_one();
 }
 
 CASE(home_descriptors_of_another, "pidfd_getfd", make_one)
@@ -260,11 +277,7 @@ CASE(home_descriptors_of_another, "pidfd_getfd", make_one)
     TRY(pidfd_getfd, .b = {V(fd), V(1), V(0)}, .flags = CLOSES);
     TRY(pidfd_getfd, .note = "closed", .b = {V(fd), V(77), V(0)}, .flags = CLOSES);
     TRY(pidfd_getfd, .note = "flags", .b = {V(fd), V(1), V(5)}, .flags = CLOSES);
-    unsigned long mask = 1ul << (SIGCHLD - 1);
-    RAW(rt_sigprocmask, SIG_BLOCK, &mask, 0, 8, 0, 0);
-    RAW(kill, children[0], SIGKILL, 0, 0, 0, 0);
-    RAW(wait4, children[0], 0, 0, 0, 0, 0);
-    RAW(rt_sigprocmask, SIG_UNBLOCK, &mask, 0, 8, 0, 0);
+    end_one();
     close(fd);
 }
 
