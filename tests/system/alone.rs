@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use whim_system_tests::process::{self, eventually};
 use whim_system_tests::talk::WAITS;
+use whim_system_tests::terminal::Terminal;
 use whim_system_tests::{Case, Cluster, Result, Talk, ensure};
 
 const SHORT: Duration = Duration::from_secs(30);
@@ -20,6 +21,8 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("alone::what_would_not_hold_waits_for_a_daemon", 2, waits),
         Case::in_lab("alone::what_began_meanwhile_stays", 2, began_meanwhile),
         Case::in_lab("alone::what_holds_holds_for_ever", 2, holds),
+        Case::in_lab("alone::what_holds_holds_for_what_it_starts", 2, nested),
+        Case::in_lab("alone::a_terminal_that_lets_none_write", 1, not_stopped),
         Case::in_lab("alone::a_daemon_that_says_nothing_is_none", 1, says_nothing),
         Case::in_lab("alone::a_daemon_that_dies_is_waited_for", 1, dies),
         Case::in_lab(
@@ -100,6 +103,11 @@ fn unsaid(cluster: &Cluster) -> Result<()> {
         (
             "mkfifo /tmp/gone; exec 3<>/tmp/gone 4>/tmp/gone 3<&-;",
             "2>&4",
+        ),
+        // It is read by nobody, and has no room.
+        (
+            "mkfifo /tmp/full; exec 5<>/tmp/full; head -c 65536 /dev/zero >&5;",
+            "2>&5",
         ),
         ("ulimit -f 0;", "2>/tmp/said"),
         ("ulimit -s 64;", ""),
@@ -271,6 +279,68 @@ fn holds(cluster: &Cluster) -> Result<()> {
         talk.go()?;
         talk.succeed()?;
     }
+    Ok(())
+}
+
+/// `whim run` of a `whim run`, each with its options, as words.
+fn within<'a>(whim: &'a str, outer: &[&'a str], inner: &[&'a str]) -> Vec<&'a str> {
+    let again = ["--", whim, "--wait", "0", "run"];
+    [&["--wait", "0", "run"], outer, &again, inner].concat()
+}
+
+/// A program of a program that has rules: both's hold, whether a daemon hears of it or not.
+fn nested(cluster: &Cluster) -> Result<()> {
+    let whim = cluster.whim_path().display().to_string();
+    let program = ["--", PYTHON, "-c", WAITS];
+    for has_daemon in [true, false] {
+        let clash = within(&whim, &["--only", "n1"], &["--only", "n2", "--", "true"]);
+        let output = process::output(&mut cluster.whim_command("n1", &clash), SHORT)?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.code() == Some(125) && said.contains("--only n2 cannot hold"),
+            "{said}"
+        );
+        let mut talks = Vec::new();
+        for (outer, inner) in [
+            (&["--pin"][..], &[][..]),
+            (&["--avoid", "n2"], &["--only", "n1"]),
+        ] {
+            let words = within(&whim, outer, &[inner, &program].concat());
+            let mut talk = Talk::start(cluster, &mut cluster.whim_command("n1", &words))?;
+            talks.push((outer.join(" "), talk.ready()?.to_string(), talk));
+        }
+        if !has_daemon {
+            cluster.lab(&["start", "--daemon", "n1"])?;
+            cluster.await_all_up("n1", SHORT)?;
+            for (_, pid, _) in &talks {
+                cluster.whim("n1", &["adopt", pid])?;
+            }
+        }
+        for (outer, pid, talk) in &mut talks {
+            let refused = cluster.refused("n1", &["migrate", pid, "n2"])?;
+            ensure!(
+                refused.contains(&format!("run {outer}")),
+                "{outer}: {refused}"
+            );
+            talk.go()?;
+            talk.succeed()?;
+        }
+        if has_daemon {
+            end_daemon(cluster)?;
+        }
+    }
+    Ok(())
+}
+
+/// A job in the background of a terminal that lets such ones not write would be stopped by what nobody reads.
+fn not_stopped(cluster: &Cluster) -> Result<()> {
+    end_daemon(cluster)?;
+    let whim = cluster.whim_path().display().to_string();
+    let script =
+        "stty tostop; set -m; \"$0\" --wait 0 run -- sh -c 'exit 7' & wait $!; echo status $?";
+    let command = cluster.command("n1", &["bash", "-c", script, &whim]);
+    let mut terminal = Terminal::start(&command)?;
+    terminal.wait_for("status 7")?;
     Ok(())
 }
 

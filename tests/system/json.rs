@@ -14,8 +14,47 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::in_lab("json::as_documented", 2, as_documented),
+        Case::in_lab("json::what_is_not_written_is_told", 1, not_written),
         Case::new("json::every_command_is_documented", |_| all_documented()),
     ]
+}
+
+/// What writes without end ends with its reader, and nothing succeeds whose output is lost.
+fn not_written(cluster: &Cluster) -> Result<()> {
+    let whim = cluster.whim_path().display().to_string();
+    let shell = |script: &str| {
+        let words = ["bash", "-c", script, &whim];
+        process::output(&mut cluster.command("n1", &words), PATIENCE)
+    };
+    for words in ["top --json", "mon --json", "nodes --json", "help"] {
+        let script = format!("set -o pipefail; \"$0\" {words} | head -1");
+        let output = shell(&script).with_context(|| format!("whim {words}"))?;
+        ensure!(output.status.success(), "{words}: {output:?}");
+        ensure!(output.stdout.iter().filter(|byte| **byte == b'\n').count() == 1);
+    }
+    for words in [
+        "ps",
+        "nodes",
+        "nodes --json",
+        "log",
+        "help",
+        "token",
+        "top --json",
+        "ps --help",
+    ] {
+        // A log without a word has nothing to lose.
+        if words == "log" {
+            cluster.whim("n1", &["block"])?;
+        }
+        let output = shell(&format!("\"$0\" {words} > /dev/full"))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.code() == Some(1) && said.contains("No space left on device"),
+            "{words}: {:?}, {said}",
+            output.status
+        );
+    }
+    Ok(())
 }
 
 type Names = BTreeMap<String, String>;

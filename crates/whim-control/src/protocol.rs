@@ -100,12 +100,31 @@ impl RunOptions {
         if let Some(on) = self.on.as_ref().filter(|on| self.avoid.contains(on)) {
             return Err(format!("--on {on} and --avoid {on} cannot both hold"));
         }
+        self.check_on()?;
         match self.run.as_ref().map_or(0, String::len) {
             0..=RUN_NAME_MAX => Ok(()),
             long => Err(format!(
                 "A name of {long} bytes is too long for a run: {RUN_NAME_MAX} at most are taken"
             )),
         }
+    }
+
+    /// Checks that it may be on the node to which it goes at once. Which nodes have a label is not known here.
+    fn check_on(&self) -> Result<(), String> {
+        let Some(on) = &self.on else {
+            return Ok(());
+        };
+        if self.pin {
+            return Err(format!("--on {on} and --pin cannot both hold"));
+        }
+        let open = |name: &str| name.starts_with('@');
+        let named = on != "best" && !open(on);
+        let bound = !self.only.is_empty() && !self.only.iter().any(|name| open(name) || name == on);
+        if named && bound {
+            let only = self.only.join(",");
+            return Err(format!("--on {on} and --only {only} cannot both hold"));
+        }
+        Ok(())
     }
 
     /// Checks that there can be the nodes and labels that they name; which ones there are, a daemon knows.
@@ -441,6 +460,8 @@ mod tests {
             (RunOptions { avoid: vec!["@\u{1}".into()], ..none() }, "\"@\\u{1}\""),
             (RunOptions { run: Some("r".repeat(257)), ..none() }, "257 bytes"),
             (RunOptions { on: Some("n2".into()), avoid: vec!["n2".into()], ..none() }, "--avoid n2"),
+            (RunOptions { on: Some("n2".into()), only: vec!["n1".into()], ..none() }, "--only n1"),
+            (RunOptions { on: Some("n2".into()), pin: true, ..none() }, "--pin"),
         ];
         for (options, why) in refused {
             let error = options.check().expect_err(why);

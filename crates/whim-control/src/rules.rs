@@ -18,6 +18,45 @@ fn lasting(options: RunOptions) -> RunOptions {
     }
 }
 
+/// The options of a program that one starts which runs under rules of its own: these hold for what it starts.
+///
+/// # Errors
+/// They cannot hold together.
+pub fn within(outer: &RunOptions, options: RunOptions) -> Result<RunOptions, String> {
+    let only = match (&outer.only[..], &options.only[..]) {
+        ([], _) => options.only,
+        (_, []) => outer.only.clone(),
+        (outer, inner) => {
+            let both: Vec<String> = inner
+                .iter()
+                .filter(|name| outer.contains(name))
+                .cloned()
+                .collect();
+            if both.is_empty() {
+                let (outer, inner) = (outer.join(","), inner.join(","));
+                return Err(format!(
+                    "--only {inner} cannot hold for a program that one starts which was started with --only {outer}"
+                ));
+            }
+            both
+        }
+    };
+    let mut avoid = options.avoid;
+    let more = outer.avoid.iter().filter(|name| !avoid.contains(name));
+    let more: Vec<String> = more.cloned().collect();
+    avoid.extend(more);
+    let both = RunOptions {
+        only,
+        avoid,
+        pin: outer.pin || options.pin,
+        class: options.class.or(outer.class),
+        lease: options.lease.or(outer.lease),
+        ..options
+    };
+    both.check()?;
+    Ok(both)
+}
+
 /// The value of [`VARIABLE`] for a program with these options; `None` where any node may have it.
 #[must_use]
 pub fn written(options: &RunOptions) -> Option<String> {
@@ -74,6 +113,45 @@ mod tests {
         assert_eq!(found(&environment(&value)), rules);
         assert_eq!(written(&RunOptions::default()), None);
         assert_eq!(found(b"HOME=/\0"), RunOptions::default());
+    }
+
+    #[test]
+    fn the_rules_of_who_starts_a_program_hold_for_it() {
+        let only = |names: &[&str]| RunOptions {
+            only: names.iter().map(ToString::to_string).collect(),
+            ..RunOptions::default()
+        };
+        let outer = RunOptions {
+            avoid: vec!["n9".into()],
+            pin: true,
+            ..only(&["n1", "@gpu"])
+        };
+        let inner = RunOptions {
+            avoid: vec!["n8".into()],
+            ..only(&["n2", "@gpu"])
+        };
+        let both = RunOptions {
+            avoid: vec!["n8".into(), "n9".into()],
+            pin: true,
+            ..only(&["@gpu"])
+        };
+        assert_eq!(within(&outer, inner.clone()), Ok(both));
+        assert_eq!(within(&RunOptions::default(), inner.clone()), Ok(inner));
+        assert_eq!(within(&outer, RunOptions::default()), Ok(outer.clone()));
+        let on = |name: &str| RunOptions {
+            on: Some(name.into()),
+            ..RunOptions::default()
+        };
+        let free = only(&["n1", "n2"]);
+        assert!(within(&free, on("n2")).is_ok() && within(&free, on("best")).is_ok());
+        for (outer, inner, names) in [
+            (&free, only(&["n3"]), "--only n3"),
+            (&free, on("n3"), "--on n3"),
+            (&outer, on("n1"), "--pin"),
+        ] {
+            let error = within(outer, inner).expect_err(names);
+            assert!(error.contains(names), "{error}");
+        }
     }
 
     #[test]

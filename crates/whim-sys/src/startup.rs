@@ -1,6 +1,7 @@
 //! What a program was started with, before Rust's runtime changed it: for `whim run`, which must
 //! hand everything on as it found it.
 
+use std::ffi::{CStr, CString};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -36,6 +37,23 @@ extern "C" fn note() {
 #[used]
 #[unsafe(link_section = ".init_array")]
 static NOTE: extern "C" fn() = note;
+
+/// The words of this process's environment, also those that are no variables (`std::env` leaves out what has no `=`).
+/// For a process that has changed nothing of it, and starts no thread that does.
+#[must_use]
+pub fn environment() -> Vec<CString> {
+    let mut words = Vec::new();
+    // JUSTIFICATION: std offers variables alone, and /proc may not be mounted.
+    // SAFETY: `environ` is null, or points to pointers to texts, the last one null; nothing of ours changes them.
+    unsafe {
+        let mut at = libc::environ.cast_const();
+        while !at.is_null() && !(*at).is_null() {
+            words.push(CStr::from_ptr(*at).to_owned());
+            at = at.add(1);
+        }
+    }
+    words
+}
 
 /// Lets exec close every descriptor but the standard ones. For a program that starts others with
 /// fewer rights, and that may itself have been started by anybody, with anything open.
@@ -117,6 +135,19 @@ pub fn ignore_keys() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_environment_is_whole() {
+        let variables = std::env::vars_os().count();
+        let words = environment();
+        let named = |word: &&CString| word.as_bytes().iter().skip(1).any(|byte| *byte == b'=');
+        assert_eq!(words.iter().filter(named).count(), variables);
+        assert!(
+            words
+                .iter()
+                .any(|word| word.as_bytes().starts_with(b"PATH="))
+        );
+    }
 
     #[test]
     fn the_constructor_ran() {

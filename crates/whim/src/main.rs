@@ -59,7 +59,7 @@ fn main() -> ExitCode {
         Some(word) if word == lab_page::RELAY => return lab_page::relay(words.next()),
         _ => {}
     }
-    with_room(obey)
+    output::settle(with_room(obey))
 }
 
 /// Does the work in a thread with a stack of its own where `ulimit -s` leaves us too little for the command line's parser:
@@ -164,7 +164,7 @@ fn wrong_use(error: clap::Error) -> ExitCode {
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
     let error = hints::mend(error, &words);
-    let _ = error.print();
+    output::note(error.print());
     let runs = verb == "run" || verb == "shell";
     match error.exit_code() {
         0 => ExitCode::SUCCESS,
@@ -227,7 +227,63 @@ fn in_lab(error: ControlError) -> ControlError {
 
 type Connect<'a> = dyn Fn() -> Result<Client, ControlError> + 'a;
 
+/// Does what the verb says; of a number that is none here, says whether it is a guest's.
 fn perform(verb: Verb, connect: &Connect<'_>) -> Result<()> {
+    let number = number_of(&verb);
+    let done = perform_here(verb, connect);
+    done.map_err(|error| match number {
+        Some(pid) if error.to_string().starts_with("There is no process") => {
+            match guest(pid, connect) {
+                Some(guest) => anyhow::anyhow!("{error}; {guest}"),
+                None => error,
+            }
+        }
+        _ => error,
+    })
+}
+
+/// The process that the verb is about, if it is named by its number alone.
+fn number_of(verb: &Verb) -> Option<i32> {
+    let (Verb::Migrate { pid: name, .. }
+    | Verb::Bring {
+        pid: Some(name), ..
+    }
+    | Verb::Adopt { pid: name }
+    | Verb::Go { pid: Some(name) }
+    | Verb::Why { pid: name, .. }) = verb
+    else {
+        return None;
+    };
+    name.home.is_none().then_some(name.pid)
+}
+
+/// Says that a guest has this number at its home.
+fn guest(pid: i32, connect: &Connect<'_>) -> Option<String> {
+    let row = find_row(connect, |row| row.pid == pid).ok()??;
+    let home = row.home;
+    Some(format!(
+        "{pid} is a guest's number at its home: give the command on {home}, or ask 'whim why {home}:{pid}'"
+    ))
+}
+
+/// The first row of `whim ps` of which this holds.
+fn find_row(
+    connect: &Connect<'_>,
+    is_it: impl Fn(&ProcessRow) -> bool,
+) -> Result<Option<ProcessRow>> {
+    let mut found = None;
+    connect()?.ask(&Request::Processes { all: false }, |answer| {
+        if let Answer::Process(row) = answer
+            && found.is_none()
+            && is_it(&row)
+        {
+            found = Some(row);
+        }
+    })?;
+    Ok(found)
+}
+
+fn perform_here(verb: Verb, connect: &Connect<'_>) -> Result<()> {
     match verb {
         Verb::Migrate { pid, to, json } => {
             let request = Request::Migrate {
@@ -423,14 +479,7 @@ fn why(name: &ProcessName, connect: &Connect<'_>) -> Result<Why> {
 
 fn why_guest(name: &ProcessName, connect: &Connect<'_>) -> Result<Option<Why>> {
     let is_it = |row: &ProcessRow| row.pid == name.pid && Some(&row.home) == name.home.as_ref();
-    let mut guest = None;
-    connect()?.ask(&Request::Processes { all: false }, |answer| {
-        if let Answer::Process(row) = answer
-            && is_it(&row)
-        {
-            guest = Some(row);
-        }
-    })?;
+    let guest = find_row(connect, is_it)?;
     Ok(guest.map(|row| {
         let (pid, home, place) = (row.pid, &row.home, &row.r#where);
         let mut sentences = vec![format!(

@@ -108,6 +108,9 @@ fn print(connect: &Connect, options: &Options, show: impl Fn(&Model)) -> Result<
     while let Some(update) = source.next()? {
         if options.json {
             output::json(&update);
+            if output::is_over() {
+                break;
+            }
         }
         if model.apply(update) && (options.once || !options.json) {
             break;

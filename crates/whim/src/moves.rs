@@ -1,6 +1,7 @@
 //! `whim migrate` and `whim bring`: what happens is shown while it happens.
 
 use indicatif::{ProgressBar, ProgressStyle};
+use nix::sys::signal::{SigSet, Signal, raise};
 use std::io::IsTerminal;
 use whim_control::client::{Client, ControlError};
 use whim_control::protocol::{Answer, Request};
@@ -17,6 +18,7 @@ pub(crate) fn perform(
     request: &Request,
     json: bool,
 ) -> Result<(), ControlError> {
+    speak_at_ctrl_c();
     let mut bar: Option<ProgressBar> = None;
     let mut report: Option<MoveReport> = None;
     let text = client.ask(request, |answer| match answer {
@@ -44,6 +46,21 @@ pub(crate) fn perform(
         None => text.iter().for_each(|text| output::line(text)),
     }
     Ok(())
+}
+
+/// Ctrl-C ends our waiting alone: says so, and ends as by the signal.
+fn speak_at_ctrl_c() {
+    let key = SigSet::from(Signal::SIGINT);
+    if key.thread_block().is_err() {
+        return;
+    }
+    std::thread::spawn(move || {
+        if key.wait().is_ok() {
+            output::aside("whim: The move goes on ('whim ps' shows where the process is)");
+            let _ = key.thread_unblock();
+            let _ = raise(Signal::SIGINT);
+        }
+    });
 }
 
 /// Progress is for people who wait: on a terminal, and where there is something to wait for.

@@ -1,6 +1,11 @@
 //! Tables and JSON lines.
 
-use std::io::{self, IsTerminal, Write};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::time::Duration;
 use whim_control::protocol::{LogRow, NodeRow, NodeState, ProcessRow};
 pub(crate) use whim_monitor::moment::moment;
@@ -11,12 +16,54 @@ const GAP: &str = "  ";
 /// What a reason leaves for the command on a terminal.
 const COMMAND_LEAST: usize = 16;
 
-/// Writes a line; a reader that has gone (`whim ps | head -1`) is no error.
+/// For how long somebody is waited for who is to hear what is said in passing, in milliseconds.
+const PASSING: u8 = 100;
+
+/// Why nothing can be written any more.
+static FAULT: OnceLock<io::Error> = OnceLock::new();
+
+/// Writes a line; nothing comes behind one that could not be written.
 pub(crate) fn line(text: &str) {
+    if is_over() {
+        return;
+    }
     let mut output = io::stdout().lock();
-    let _ = output
-        .write_all(text.as_bytes())
-        .and_then(|()| output.write_all(b"\n"));
+    let line = format!("{text}\n");
+    note(whim_sys::startup::bear_file_limit(|| {
+        output.write_all(line.as_bytes())
+    }));
+}
+
+/// Notes what became of something that was written to the output.
+pub(crate) fn note(written: io::Result<()>) {
+    if let Err(error) = written {
+        // The first one is told.
+        let _ = FAULT.set(error);
+    }
+}
+
+/// Whether nothing can be written any more: whoever writes without end ends.
+pub(crate) fn is_over() -> bool {
+    FAULT.get().is_some()
+}
+
+/// The exit status, at the end of all output: nothing succeeds whose output is not whole. A reader that has gone
+/// (`whim ps | head -1`) has what it wanted.
+pub(crate) fn settle(status: ExitCode) -> ExitCode {
+    note(io::stdout().flush());
+    match FAULT.get() {
+        Some(error) if error.kind() != ErrorKind::BrokenPipe => {
+            aside(&format!(
+                "whim: The output could not be written ({error}): what is there is not whole"
+            ));
+            if status == ExitCode::SUCCESS {
+                ExitCode::FAILURE
+            } else {
+                status
+            }
+        }
+        _ => status,
+    }
 }
 
 /// Says something beside the output. Who cannot be told (a full disk, a terminal or a reader that has gone) is no reason to
@@ -25,6 +72,22 @@ pub(crate) fn aside(text: &str) {
     let mut errors = io::stderr().lock();
     let line = format!("{text}\n");
     let _ = whim_sys::startup::bear_file_limit(|| errors.write_all(line.as_bytes()));
+}
+
+/// Says something that nobody has to hear, and stops for nobody: neither for a pipe that is full or a terminal that is held
+/// (Ctrl-S), nor as a job in the background whose terminal lets none write (`stty tostop`).
+pub(crate) fn in_passing(text: &str) {
+    let errors = io::stderr();
+    let mut ready = [PollFd::new(errors.as_fd(), PollFlags::POLLOUT)];
+    if !matches!(poll(&mut ready, PollTimeout::from(PASSING)), Ok(1)) {
+        return;
+    }
+    let stops = SigSet::from(Signal::SIGTTOU);
+    let before = stops.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK);
+    aside(text);
+    if let Ok(before) = before {
+        let _ = before.thread_set_mask();
+    }
 }
 
 /// One JSON object on a line.
@@ -63,10 +126,17 @@ pub(crate) fn table(head: &[&str], right: &[&str], rows: &[Vec<String>]) {
                 text.push_str(GAP);
             }
         }
-        if let Some(limit) = limit {
-            text = text.chars().take(limit).collect();
+        line(&cut(text.trim_end(), limit));
+    }
+}
+
+/// A line of at most so many characters, with a mark where it goes on.
+fn cut(text: &str, limit: Option<usize>) -> String {
+    match limit {
+        Some(limit) if text.chars().count() > limit => {
+            text.chars().take(limit - 1).chain(['…']).collect()
         }
-        line(text.trim_end());
+        _ => text.to_owned(),
     }
 }
 
@@ -304,6 +374,13 @@ mod tests {
         assert_eq!(narrowed(24), ["It is traced.", "-"]);
         assert_eq!(narrowed(23), ["It is trace…", "-"]);
         assert_eq!(narrowed(0), ["It …", "-"]);
+    }
+
+    #[test]
+    fn a_line_that_goes_on_is_marked() {
+        let cut = |limit| cut("größer", limit);
+        assert_eq!([cut(None), cut(Some(6))], ["größer", "größer"]);
+        assert_eq!([cut(Some(5)), cut(Some(1))], ["größ…", "…"]);
     }
 
     #[test]

@@ -1,40 +1,40 @@
 //! `whim run --portable`: the environment by which the C library does without some CPU features.
 
-use std::ffi::{CString, OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::CString;
 
 /// What a portable program's user has to know.
 pub(crate) const NOT_COVERED: &str = "--portable limits the system's C library alone. Programs that read CPUID \
 themselves (some libraries for mathematics, cryptography and video do), and those that are linked \
 statically or use another C library, are not covered";
 
-const VARIABLE: &str = "GLIBC_TUNABLES";
+/// The variable of the C library's tunables, as it begins a word of the environment.
+const VARIABLE: &[u8] = b"GLIBC_TUNABLES=";
 const TUNABLE: &[u8] = b"glibc.cpu.hwcaps";
 
 /// The environment as it is, but for the features of these names.
 #[must_use]
 pub(crate) fn environment(without: &[String]) -> Vec<CString> {
-    let mut variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+    let mut words = whim_sys::startup::environment();
     if !without.is_empty() {
-        let place = variables.iter().position(|(key, _)| key == VARIABLE);
-        let before = place.map(|place| variables.remove(place).1);
-        let value = tunables(&before.unwrap_or_default(), without);
-        variables.push((VARIABLE.into(), value));
+        let place = words
+            .iter()
+            .position(|word| word.as_bytes().starts_with(VARIABLE));
+        let before = place.map(|place| words.remove(place));
+        let before = before
+            .as_ref()
+            .map_or(&b""[..], |word| &word.as_bytes()[VARIABLE.len()..]);
+        let word = [VARIABLE, &tunables(before, without)].concat();
+        words.extend(CString::new(word));
     }
-    let joined = variables.into_iter().filter_map(|(mut key, value)| {
-        key.push("=");
-        key.push(value);
-        CString::new(key.into_vec()).ok()
-    });
-    joined.collect()
+    words
 }
 
 /// The tunables that were there, with these features switched off besides. glibc takes the last of
 /// several values of one tunable alone, so all of them become one.
-fn tunables(before: &OsStr, without: &[String]) -> OsString {
+fn tunables(before: &[u8], without: &[String]) -> Vec<u8> {
     let mut others: Vec<&[u8]> = Vec::new();
     let mut words: Vec<Vec<u8>> = Vec::new();
-    for tunable in before.as_bytes().split(|byte| *byte == b':') {
+    for tunable in before.split(|byte| *byte == b':') {
         let value = tunable.strip_prefix(TUNABLE);
         match value.and_then(|rest| rest.strip_prefix(b"=")) {
             Some(value) => words.push(value.to_vec()),
@@ -46,7 +46,7 @@ fn tunables(before: &OsStr, without: &[String]) -> OsString {
     words.retain(|word| !word.is_empty());
     let hwcaps = [TUNABLE, b"=", &words.join(&b","[..])].concat();
     others.push(&hwcaps);
-    OsString::from_vec(others.join(&b":"[..]))
+    others.join(&b":"[..])
 }
 
 #[cfg(test)]
@@ -71,7 +71,7 @@ mod tests {
                 "glibc.cpu.hwcaps_mask=1:glibc.cpu.hwcaps=-AVX2,-FMA",
             ),
         ] {
-            assert_eq!(tunables(OsStr::new(before), &without), OsStr::new(after));
+            assert_eq!(tunables(before.as_bytes(), &without), after.as_bytes());
         }
     }
 }

@@ -1,9 +1,9 @@
 //! `whim run`: become a candidate, then become the program.
 
 use nix::errno::Errno;
-use std::ffi::{CString, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use whim_control::client::{Client, ControlError, node_of};
@@ -78,35 +78,49 @@ pub(crate) fn run(reach: &Reach<'_>, arguments: Run) -> ExitCode {
         portable: arguments.portable,
         run: arguments.run_name,
     };
-    if let Err(error) = options.check() {
-        return complain(&error, FAILED);
+    let options = match ruled(options) {
+        Ok(options) => options,
+        Err(error) => return complain(&error, FAILED),
+    };
+    if let Some(name) = arguments.command.first().filter(|name| is_missing(name)) {
+        return not_found(name);
     }
     let registered = match register(reach, &options, strict) {
         Ok(registered) => registered,
         Err(error) => return complain(&error, FAILED),
     };
     let Some(registered) = registered else {
-        let environment = ruled(portable::environment(&[]), &options);
+        let environment = ruling(portable::environment(&[]), &options);
         return become_program(&arguments.command, &environment);
     };
     if let Some(text) = &registered.said {
-        output::aside(&format!("whim run: {text}"));
+        output::in_passing(&format!("whim run: {text}"));
     }
     if registered.client.daemon_uid() != Some(0) && Scope::here() == Scope::Descendants {
         // If it is refused, the program stays, and the daemon says why.
         let _ = whim_sys::yama::let_own_user_trace_us();
     }
     if options.portable {
-        output::aside(&format!("whim run: {}", portable::NOT_COVERED));
+        output::in_passing(&format!("whim run: {}", portable::NOT_COVERED));
     }
-    become_program(
-        &arguments.command,
-        &portable::environment(&registered.without),
-    )
+    let environment = ruling(portable::environment(&registered.without), &options);
+    become_program(&arguments.command, &environment)
 }
 
-/// An environment with what holds for a program without a daemon, in the place of what held for this one.
-fn ruled(mut environment: Vec<CString>, options: &RunOptions) -> Vec<CString> {
+/// These options, under the rules of the program that starts this one.
+///
+/// # Errors
+/// What cannot hold, by itself or under those.
+fn ruled(options: RunOptions) -> Result<RunOptions, String> {
+    options.check()?;
+    let words = whim_sys::startup::environment();
+    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    rules::within(&rules::found(&words.join(&0)), options)
+}
+
+/// An environment with what holds for the program, in the place of what held for this one. A daemon may hear of the
+/// program later, and programs that it starts may ask for other rules.
+fn ruling(mut environment: Vec<CString>, options: &RunOptions) -> Vec<CString> {
     let name = format!("{}=", rules::VARIABLE);
     let written = rules::written(options).map(|value| CString::new(format!("{name}{value}")));
     if let Some(Ok(word)) = written {
@@ -145,14 +159,14 @@ fn register(
         options.check_names().map_err(ControlError::Refused)?;
         let nobody = nobody_answers(&error, begun.elapsed());
         let Some(option) = not_held_here(reach, options, told) else {
-            output::aside(&format!(
+            output::in_passing(&format!(
                 "whim run: {nobody}: the program runs here, and stays ('whim adopt {}' lets it move once a daemon answers)",
                 std::process::id(),
             ));
             return Ok(None);
         };
         if !std::mem::replace(&mut waits, true) {
-            output::aside(&format!(
+            output::in_passing(&format!(
                 "whim run: {nobody}, and {option} would not hold: the program begins once a daemon has heard of it"
             ));
         }
@@ -224,6 +238,27 @@ fn not_held(options: &RunOptions, node: Option<&str>, told: bool) -> Option<Stri
     (options.portable && told).then(|| "--portable".to_owned())
 }
 
+/// Whether there is no program of this name for certain; the kernel decides.
+fn is_missing(name: &OsStr) -> bool {
+    let missing = |path: &Path| {
+        let found = std::fs::metadata(path);
+        found.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    };
+    if name.as_bytes().contains(&b'/') {
+        return missing(Path::new(name));
+    }
+    let Some(path) = std::env::var_os("PATH") else {
+        return false;
+    };
+    std::env::split_paths(&path).all(|place| missing(&place.join(name)))
+}
+
+fn not_found(name: &OsStr) -> ExitCode {
+    let name = name.display().to_string();
+    let hint = hints::of_program(&name);
+    complain(&format!("There is no program {name}{hint}"), NOT_FOUND)
+}
+
 fn complain(error: &dyn std::fmt::Display, code: u8) -> ExitCode {
     output::aside(&format!("whim run: {error}"));
     ExitCode::from(code)
@@ -244,17 +279,11 @@ fn become_program(command: &[OsString], environment: &[CString]) -> ExitCode {
         return complain(&error, FAILED);
     }
     let Err(errno) = nix::unistd::execvpe(program, &words, environment);
-    let name = command
-        .first()
-        .map(|name| name.display().to_string())
-        .unwrap_or_default();
+    let name = command.first().map(OsString::as_os_str).unwrap_or_default();
     match errno {
-        Errno::ENOENT => {
-            let hint = hints::of_program(&name);
-            complain(&format!("There is no program {name}{hint}"), NOT_FOUND)
-        }
+        Errno::ENOENT => not_found(name),
         errno => {
-            let reason = errno.desc();
+            let (name, reason) = (name.display(), errno.desc());
             complain(
                 &format!("{name} cannot be executed: {reason}"),
                 NOT_EXECUTABLE,
