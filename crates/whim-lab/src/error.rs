@@ -25,8 +25,22 @@ pub enum LabError {
         "There is no lab '{0}'; `whim lab list` shows which there are, `whim lab up --name {0}` makes one"
     )]
     NoLab(String),
+    /// Another user has a lab of this name.
+    #[error(
+        "Lab '{lab}' is {owner}'s, and you have none of this name: give the command as {owner}{}; `whim lab up --name \
+         {lab}` makes one of your own",
+        if .owner == "root" { " (sudo)" } else { "" }
+    )]
+    OfAnother { lab: String, owner: String },
     /// There is no such node.
-    #[error("Lab '{lab}' has no node '{}'; its nodes are n1 to n{count}", .node.escape_debug())]
+    #[error(
+        "Lab '{lab}' has no node '{}'; {}",
+        .node.escape_debug(),
+        match .count {
+            1 => "its only node is n1".to_owned(),
+            count => format!("its nodes are n1 to n{count}"),
+        }
+    )]
     NoNode {
         lab: String,
         node: String,

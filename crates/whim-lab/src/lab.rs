@@ -14,6 +14,7 @@ use crate::command;
 use crate::enter::TOLD;
 use crate::error::LabError;
 use crate::layout::{LabLock, Layout, labs_directory};
+use crate::listing;
 use crate::mounts;
 use crate::network::{LinkEnds, NetStep, Network};
 use crate::options::{LinkSettings, Options, OptionsError, check_name};
@@ -115,7 +116,7 @@ impl Lab {
             && !layout.is_locked_or_was()
         {
             layout.remove_labs_directory();
-            return Err(LabError::NoLab(name.to_owned()));
+            return Err(listing::missing(name));
         }
         let lock = layout.lock()?;
         let mut state = State::load(&layout).unwrap_or(None);
@@ -286,7 +287,7 @@ impl Lab {
     }
 
     fn state(&self) -> Result<State, LabError> {
-        State::load(&self.layout)?.ok_or_else(|| LabError::NoLab(self.name().to_owned()))
+        State::load(&self.layout)?.ok_or_else(|| listing::missing(self.name()))
     }
 
     fn change(&self, verb: impl FnOnce(&mut Work) -> Result<(), LabError>) -> Result<(), LabError> {

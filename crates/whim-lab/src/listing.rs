@@ -3,8 +3,10 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use nix::unistd::{Uid, User, geteuid};
 use serde::Serialize;
 
+use crate::error::LabError;
 use crate::layout::{Layout, directories_of_all};
 use crate::options::check_name;
 use crate::process::ProcessId;
@@ -36,6 +38,22 @@ pub fn list_all() -> Vec<ListedLab> {
         .collect();
     labs.sort_by(|a, b| (a.owner_uid, &a.name).cmp(&(b.owner_uid, &b.name)));
     labs
+}
+
+/// Why this user has no lab of this name.
+pub(crate) fn missing(name: &str) -> LabError {
+    let others = list_all().into_iter().filter(|lab| lab.name == name);
+    let mut owners = others.map(|lab| Uid::from_raw(lab.owner_uid));
+    match owners.find(|owner| *owner != geteuid()) {
+        None => LabError::NoLab(name.to_owned()),
+        Some(owner) => {
+            let user = User::from_uid(owner).ok().flatten();
+            LabError::OfAnother {
+                lab: name.to_owned(),
+                owner: user.map_or_else(|| format!("uid {owner}"), |user| user.name),
+            }
+        }
+    }
 }
 
 fn list_in(labs: &Path) -> Vec<ListedLab> {
