@@ -580,7 +580,7 @@ impl Away {
                 self.note_homeward(journal);
                 return Ok(());
             }
-            Ending::Gone => (ToGuest::Ended, "The process has ended".to_owned()),
+            Ending::Gone => (ToGuest::Ended, "It ended while it was away".to_owned()),
             Ending::Lost(reason) => (ToGuest::Discard, reason.clone()),
         };
         if self.connections.queue(&last.0, &[]).is_ok() {

@@ -238,7 +238,7 @@ pub(crate) enum Verb {
     },
     /// List processes that may move, and where they are, and guests of other nodes
     Ps {
-        /// Ended ones too
+        /// Those that have moved and ended, too
         #[arg(short, long)]
         all: bool,
         /// One JSON object per line

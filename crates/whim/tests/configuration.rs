@@ -189,7 +189,7 @@ fn a_running_daemon_is_tuned() {
     for (words, said) in [
         (
             ["tune", "allow_root", "true"],
-            "cannot be changed while the daemon runs",
+            "no key that can be changed while the daemon runs",
         ),
         (["tune", "guests.max", "many"], "guests.max"),
         (["tune", "guests.memory_percent", "0"], "1 to 100"),

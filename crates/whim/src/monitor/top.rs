@@ -408,6 +408,10 @@ fn about_chosen(row: &ProcessRow) -> String {
     }
 }
 
+fn plural(is_one: bool) -> &'static str {
+    if is_one { "" } else { "s" }
+}
+
 /// The cluster in three lines.
 fn draw_totals(frame: &mut Frame<'_>, area: Rect, totals: &Totals, overloaded: &str) {
     let Totals {
@@ -418,8 +422,9 @@ fn draw_totals(frame: &mut Frame<'_>, area: Rect, totals: &Totals, overloaded: &
         moves,
         ..
     } = totals;
+    let (programs, times) = (plural(*processes == 1), plural(*moves == 1));
     let text = format!(
-        "{up} of {nodes} nodes up   {overloaded}{processes} programs, {away} away   {moves} moves"
+        "{up} of {nodes} nodes up   {overloaded}{processes} program{programs}, {away} away   {moves} move{times}"
     );
     let used = totals
         .memory_total_bytes

@@ -84,10 +84,7 @@ fn own_rows(daemon: &Daemon, all: bool) -> Vec<ProcessRow> {
     let mut at_home = Vec::new();
     let mut rows: Vec<ProcessRow> = Vec::new();
     if all {
-        let ended = journeys
-            .iter()
-            .filter(|j| j.about.end.as_ref().is_some_and(|e| !e.at_home));
-        rows.extend(ended.map(|journey| journey_row(daemon, journey, None)));
+        rows.extend(ended_rows(daemon, &journeys));
     }
     for candidate in candidates {
         let Some(stat) = candidate.stat() else {
@@ -203,6 +200,35 @@ fn stay_of(daemon: &Daemon, candidate: &Candidate, pid: i32) -> Option<String> {
     };
     own.or_else(|| stay::reason(daemon.moves(), pid))
         .or_else(|| candidate.found_to_stay.clone())
+}
+
+/// Processes that have moved and ended, each with its last journey.
+fn ended_rows(daemon: &Daemon, journeys: &[Journey]) -> Vec<ProcessRow> {
+    let mut last = HashMap::new();
+    for journey in journeys {
+        last.insert((journey.about.pid, journey.about.start_time), journey);
+    }
+    let mut rows = Vec::new();
+    for journey in journeys {
+        let about = &journey.about;
+        let process = (about.pid, about.start_time);
+        let is_last = last
+            .get(&process)
+            .is_some_and(|last| std::ptr::eq(*last, journey));
+        let Some(end) = about.end.as_ref().filter(|_| is_last) else {
+            continue;
+        };
+        if end.at_home && processes::lives(about.pid, about.start_time) {
+            continue;
+        }
+        let mut row = journey_row(daemon, journey, None);
+        if end.at_home {
+            row.state = State::Ended;
+            row.reason = Some(watching::ENDED_AT_HOME.to_owned());
+        }
+        rows.push(row);
+    }
+    rows
 }
 
 fn journey_row(daemon: &Daemon, journey: &Journey, stat: Option<&Stat>) -> ProcessRow {

@@ -51,8 +51,8 @@ fn knob(key: &str) -> Result<(&'static str, Read), String> {
     found.ok_or_else(|| {
         let names: Vec<&str> = KNOBS.iter().map(|(name, _)| *name).collect();
         format!(
-            "{key:?} cannot be changed while the daemon runs; what can: {}{}. All else stands in the configuration, \
-             and holds from the next start of whimd on",
+            "{key:?} is no key that can be changed while the daemon runs; these can: {}{}. All else stands in the \
+             configuration, and holds from the next start of whimd on",
             names.join(", "),
             similar::question(key, names.iter().copied())
         )
@@ -155,10 +155,10 @@ mod tests {
             (
                 "allow_root",
                 "true",
-                "cannot be changed while the daemon runs",
+                "no key that can be changed while the daemon runs",
             ),
-            ("listen", "[::]:1", "cannot be changed"),
-            ("guests.uid_start", "5000", "cannot be changed"),
+            ("listen", "[::]:1", "no key that can be"),
+            ("guests.uid_start", "5000", "no key that can be"),
             ("balance.fairness", "true", "balance.fair"),
             ("balance.fair", "maybe", "balance.fair"),
             ("balance.fair", "true\nallow_root = true", "balance.fair"),

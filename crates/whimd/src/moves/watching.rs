@@ -24,6 +24,9 @@ use crate::settings::socket_in;
 use whim_machine::process::Process;
 use whim_machine::processes;
 
+/// What became of a process that came home, and is no more.
+pub(crate) const ENDED_AT_HOME: &str = "It ended at home";
+
 /// If a supervisor does not report its status within this time, its last report counts.
 const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
 /// The kernel ends a deputy whose supervisor died (EXITKILL) within this time.
@@ -231,13 +234,15 @@ pub(crate) async fn finish(moves: &Arc<Moves>, id: &str) {
     if at_home {
         put_limits_back(&journey.about, &summary);
     }
+    // It may have come home and ended there since.
+    let came_home = at_home || !is_gone_out(&journey, &summary);
     let reason = reason(moves, &journey, &summary, at_home);
     let end = End {
         at_ms: now_ms(),
         at_home,
         reason: reason.clone(),
         moves: summary.done,
-        location: Some(journey.location().to_string()),
+        location: (!came_home).then(|| journey.location().to_string()),
         cpu_away: summary.cpu_away,
     };
     let about = {
@@ -249,14 +254,14 @@ pub(crate) async fn finish(moves: &Arc<Moves>, id: &str) {
         journey.take_end(end);
         journey.about.clone()
     };
-    if at_home {
-        if let Some(reason) = &summary.came_home_for {
-            if let Some(report) = &summary.last_move {
-                note_return(moves, &journey, report);
-            }
-            let text = format!("Home by itself: {reason}");
-            moves.ground().events().add(Some(about.pid), "moved", text);
+    if let Some(reason) = summary.came_home_for.as_ref().filter(|_| came_home) {
+        if let Some(report) = &summary.last_move {
+            note_return(moves, &journey, report);
         }
+        let text = format!("Home by itself: {reason}");
+        moves.ground().events().add(Some(about.pid), "moved", text);
+    }
+    if at_home {
         let mut candidates = moves.candidates();
         if let Some(candidate) = candidates.get_mut(about.pid) {
             candidate.moves = about.moves_before.saturating_add(summary.done);
@@ -430,6 +435,6 @@ fn reason(moves: &Moves, journey: &Journey, summary: &JournalSummary, at_home: b
                 log.display()
             )
         }
-        _ => "It ended at home".to_string(),
+        _ => ENDED_AT_HOME.to_string(),
     }
 }
