@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use whim_system_tests::process::{self, Running, eventually};
 use whim_system_tests::terminal::Terminal;
-use whim_system_tests::{Case, Cluster, Context, Result, ensure, place};
+use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, place};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Opens a link as a browser does, and shows what is said to the cookie that it gets.
@@ -30,6 +30,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("labs::page_on_the_machine", 1, page_on_the_machine),
         Case::in_lab("labs::slips_are_told", 2, slips_are_told),
         Case::in_lab("labs::odd_names_are_told", 2, odd_names_are_told),
+        Case::in_lab("labs::what_was_meant_is_told", 2, what_was_meant),
         Case::new("labs::up_means_that_all_see_all", |_| {
             up_means_that_all_see_all()
         }),
@@ -176,6 +177,59 @@ fn slips_are_told(cluster: &Cluster) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Who asks at the wrong place, as the wrong user or too late learns what to do.
+fn what_was_meant(cluster: &Cluster) -> Result<()> {
+    let lab = lab_name(cluster)?;
+    let whim = cluster.whim_path().display().to_string();
+    for verb in [&["exec", "n1", "true"][..], &["status"], &["down"]] {
+        let mut command = Command::new("setpriv");
+        command.args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "--",
+            &whim,
+            "lab",
+            verb[0],
+        ]);
+        command.args(["--name", &lab]).args(&verb[1..]);
+        let output = process::output(&mut command, PATIENCE)?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            said.contains("is root's") && said.contains("sudo"),
+            "{said}"
+        );
+    }
+    // No process of n2 is to have its number.
+    let uses_numbers = "for i in $(seq 300); do /bin/true; done";
+    cluster.run("n1", &["sh", "-c", uses_numbers])?;
+    let (_program, pid) = Talk::run(cluster, &[], &["sh", "-c", "echo ready $$; exec cat"])?;
+    cluster.move_to(pid, "n2")?;
+    let pid = pid.to_string();
+    for words in [
+        &["migrate", &pid, "n1"][..],
+        &["bring", &pid],
+        &["why", &pid],
+    ] {
+        let refused = cluster.refused("n2", words)?;
+        ensure!(refused.contains(&format!("whim why n1:{pid}")), "{refused}");
+    }
+    // A host that stands still has the move wait.
+    cluster.whim("n1", &["migrate", &pid, "home"])?;
+    let daemon = cluster.daemon_pid("n2")?;
+    cluster.run("n2", &["kill", "-STOP", &daemon])?;
+    let mut terminal = Terminal::start(&cluster.whim_command("n1", &["migrate", &pid, "n2"]))?;
+    let asks = format!("cat /proc/$(pgrep -n -f 'whim migrate {pid} n2$')/status");
+    eventually(PATIENCE, "it listens to keys", || {
+        let status = process::output(&mut cluster.command("n1", &["sh", "-c", &asks]), PATIENCE)?;
+        let status = String::from_utf8_lossy(&status.stdout).into_owned();
+        Ok(status.contains("SigBlk:\t0000000000000002").then_some(()))
+    })?;
+    terminal.ask("\u{3}", "The move goes on")?;
+    cluster.run("n2", &["kill", "-CONT", &daemon])?;
+    cluster.await_state(pid.parse()?, "away").map(drop)
 }
 
 /// A name that no node can have is said to be none, by each verb that takes one, and shown as it was given.
