@@ -3,8 +3,12 @@
 
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use whim_system_tests::process::eventually;
 use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, guest};
+
+const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -29,6 +33,10 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("kept::what_it_blocks_during_moves", 3, |cluster| {
             while_it_moves(cluster, "blocked", "0 wrong")
         }),
+        Case::in_lab("kept::signals_of_descriptors", 3, |cluster| {
+            while_it_moves(cluster, "owners", "0 wrong")
+        }),
+        Case::in_lab("kept::a_trap_that_waits", 3, trap_that_waits),
         Case::in_lab("kept::handlers_begin_at_once", 3, |cluster| {
             while_it_moves(cluster, "prompt", "0 late")
         }),
@@ -325,6 +333,50 @@ fn while_it_moves(cluster: &Cluster, program: &str, says: &str) -> Result<()> {
     talk.say("end")?;
     let line = talk.line()?;
     ensure!(line == says, "{line}");
+    talk.succeed()
+}
+
+/// Blocks SIGTRAP, sends it to itself, and takes it, as it is told.
+const TRAPS: &str = "import os, signal, sys
+trap = {signal.SIGTRAP}
+signal.pthread_sigmask(signal.SIG_BLOCK, trap)
+print('ready', os.getpid(), flush=True)
+for line in iter(sys.stdin.readline, 'end\\n'):
+    if line == 'send\\n':
+        os.kill(os.getpid(), signal.SIGTRAP)
+    waits = [int(one) for one in signal.sigpending()]
+    taken = signal.sigtimedwait(trap, 0) if line == 'take\\n' else None
+    print(waits, taken and (taken.si_code, taken.si_pid == os.getpid()), flush=True)";
+
+/// A SIGTRAP that it blocks comes home with it, is there, and has it stay until it has received it.
+fn trap_that_waits(cluster: &Cluster) -> Result<()> {
+    let program = ["/usr/bin/python3", "-c", TRAPS];
+    let mut talk = Talk::start(cluster, &mut cluster.run_command("n1", &program))?;
+    let pid = talk.ready()?;
+    let told = |talk: &mut Talk, line: &str, expected: &str| -> Result<()> {
+        talk.say(line)?;
+        let told = talk.line()?;
+        ensure!(told == expected, "{line}: {told}");
+        Ok(())
+    };
+    for place in ["n2", "n3"] {
+        cluster.move_to(pid, place)?;
+        told(&mut talk, "look", "[] None")?;
+        told(&mut talk, "send", "[5] None")?;
+        ensure!(cluster.place(pid)? == "n1", "It is away with its signal");
+        let refused = cluster.refused("n1", &["migrate", &pid.to_string(), "n2"])?;
+        ensure!(refused.contains("A SIGTRAP waits"), "{refused}");
+        told(&mut talk, "take", "[5] (0, True)")?;
+        cluster.move_to(pid, place)?;
+        cluster.run("n1", &["sh", "-c", &format!("kill -TRAP {pid}")])?;
+        eventually(PATIENCE, "it has come home with it", || {
+            Ok((cluster.place(pid)? == "n1").then_some(()))
+        })?;
+        told(&mut talk, "take", "[5] (0, False)")?;
+    }
+    cluster.move_to(pid, "n2")?;
+    told(&mut talk, "take", "[] None")?;
+    talk.say("end")?;
     talk.succeed()
 }
 

@@ -654,7 +654,7 @@ pub(crate) fn futex(builder: &mut Builder<'_>) -> Flow {
         return run_here();
     };
     let holder = (word & FUTEX_TID_MASK).cast_signed();
-    // Trap: numbers-of-other-processes
+    // Trap: a-lock-of-another-process
     if holder == 0 || builder.context.is_own(holder) {
         return run_here();
     }

@@ -24,6 +24,11 @@ impl Guest {
             None => None,
         };
         if let Some(executor) = self.keeps(target, signal.signal) {
+            // Trap: a-waiting-sigtrap
+            if signal.signal == libc::SIGTRAP {
+                self.go_home(host_tid, "it sends itself a SIGTRAP, which waits");
+                return Ok(());
+            }
             // What the signal does is decided when a thread receives it.
             if signal.info == 0 {
                 return self.keep_own(host_tid, executor, target.is_some(), &signal);

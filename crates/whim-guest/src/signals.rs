@@ -214,6 +214,19 @@ impl Guest {
         }
     }
 
+    /// A SIGTRAP that is blocked waits at home, where it is the program's alone.
+    pub(crate) fn takes_home(&mut self, host_tid: i32, info: &RawSigInfo) {
+        if let Some(thread) = self.threads.get_mut(&host_tid) {
+            // Trap: a-waiting-sigtrap
+            thread
+                .postponed
+                .extend(QueuedSignal::new(libc::SIGTRAP, info));
+            let tid = thread.tid;
+            let reason = "a SIGTRAP waits which it blocks".into();
+            self.say(ToHome::GoHome { tid, reason });
+        }
+    }
+
     /// Keeps a signal, which the thread gets where it moves to.
     pub(crate) fn keep(&mut self, host_tid: i32, signal: i32, info: [u8; 128]) {
         if let Some(thread) = self.threads.get_mut(&host_tid) {
@@ -307,6 +320,10 @@ impl Guest {
         if blocked && tid.is_some() && refuses_background(signal, &info) {
             // The kernel would not have sent the signal to a thread that blocks it, but home could
             // not know that (see `mask_for_home`). The call is made again, with the mask.
+            return Ok(());
+        }
+        if blocked && signal == libc::SIGTRAP {
+            self.takes_home(target.unwrap_or(self.host_tid), &info);
             return Ok(());
         }
         // Trap: signal-as-a-wait-begins

@@ -97,6 +97,10 @@ impl Guest {
             let Ok(info) = RawSigInfo::try_from(kept.info.as_slice()) else {
                 continue;
             };
+            if signal == libc::SIGTRAP && self.blocked(host_tid) & bit(signal) != 0 {
+                self.takes_home(host_tid, &info);
+                continue;
+            }
             let effect = self.effect_of(signal, &info);
             let acts = matches!(effect, Effect::Ends | Effect::Stops);
             if acts && self.sets_aside(host_tid, true, signal, &info) {

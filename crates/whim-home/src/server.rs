@@ -6,6 +6,7 @@ mod kinds;
 mod nudge;
 mod opens;
 mod outputs;
+mod owners;
 mod requests;
 pub mod timers;
 mod title;
@@ -654,6 +655,12 @@ impl Server {
                 let tid = timers::thread_of(self.deputy.pid(), info_word(info, 16))?;
                 let slot = self.deputy.slot_traced_as(tid)?;
                 Some(self.deputy.own_of(slot))
+            }
+            // Trap: a-descriptor-s-thread
+            _ if self.deputy.thread_count() > 1 => {
+                let traced = self.deputy.traced_as(slot);
+                let is_its = owners::sent_to_thread(self.deputy.pid(), traced, info);
+                is_its.then(|| self.deputy.own_of(slot))
             }
             _ => None,
         }

@@ -32,6 +32,7 @@ pub mod sharing;
 pub mod stay;
 pub mod stay_descriptors;
 pub mod stay_filters;
+mod stay_mappings;
 pub mod stay_sentences;
 mod stay_threads;
 mod travelling_signals;

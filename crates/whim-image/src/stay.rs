@@ -3,14 +3,14 @@
 //! What /proc does not show (a local descriptor table, syscall user dispatch) is found when the
 //! process is frozen.
 
-use crate::counters;
 use crate::freeze::{FreezeError, Frozen};
 use crate::freeze_observe::{Status, text};
-use crate::maps::{self, FlagTable, MapEntry, MapsError, SpecialFlags, USER_BEGIN};
-use crate::reserve;
+use crate::maps::{self, FlagTable, MapEntry, MapsError};
 use crate::sharing;
 use crate::stay_descriptors;
 use crate::stay_filters::{self, FilterReason};
+pub use crate::stay_mappings::mapping_reasons;
+use crate::stay_mappings::{is_memory_only, no_file};
 use crate::stay_threads;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
@@ -19,7 +19,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::str::FromStr;
 use thiserror::Error;
-use whim_model::{Protection, Range};
+use whim_model::Range;
 use whim_sys::foreign;
 use whim_sys::freezer;
 use whim_sys::watched;
@@ -127,6 +127,8 @@ pub enum StayReason {
     Split(&'static str),
     #[error("Thread {0} has a real-time scheduling policy")]
     RealTime(i32),
+    #[error("A SIGTRAP waits which it blocks; it can move once it has received it")]
+    WaitingTrap,
     #[error("It uses shadow stacks (CET)")]
     ShadowStack,
     #[error("It uses io_uring")]
@@ -304,7 +306,7 @@ pub fn shared_read_only_of(entries: &[MapEntry]) -> Vec<SharedFile> {
 }
 
 impl SharedFile {
-    fn of(entry: &MapEntry) -> Self {
+    pub(crate) fn of(entry: &MapEntry) -> Self {
         Self {
             range: entry.range,
             device: entry.device,
@@ -327,7 +329,7 @@ impl SharedFile {
     }
 
     /// Whether watching it takes no privilege.
-    fn is_watchable(&self) -> bool {
+    pub(crate) fn is_watchable(&self) -> bool {
         // The name may now be that of anything: opening a FIFO waits, and opening a device may do
         // something. So the file is first held, then examined, and then opened through the
         // descriptor that holds it.
@@ -488,143 +490,6 @@ pub(crate) fn command_line(pid: i32) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Reasons that lie in its address space; also for a second check while it is frozen. `own_id` is
-/// its id in its own pid namespace.
-#[must_use]
-pub fn mapping_reasons(
-    pid: i32,
-    own_id: i32,
-    entries: &[MapEntry],
-    flags: &FlagTable,
-    policy: &Policy,
-) -> Vec<StayReason> {
-    let mut found = Vec::new();
-    let (has, limit) = (entries.len(), maps::allowed());
-    if has > limit {
-        found.push(StayReason::TooManyMappings { has, limit });
-    }
-    for entry in entries {
-        let special = flags.of(entry.range);
-        let reason = special_reason(entry, special).or_else(|| {
-            entry
-                .shared
-                .then(|| shared_reason(pid, own_id, entry, special, policy))?
-        });
-        found.extend(reason.filter(|reason| !found.contains(reason)));
-    }
-    if let Some(low) = entries.first().map(|entry| entry.range.start)
-        && low < USER_BEGIN
-    {
-        found.push(StayReason::LowMemory(low));
-    }
-    // A process that has ended meanwhile has no mappings at all.
-    if !entries.is_empty() && !entries.iter().any(|entry| entry.name == "[vdso]") {
-        found.push(StayReason::NoVdso);
-    }
-    if reserve::choose(entries).is_none() {
-        found.push(StayReason::NoFreeRange(reserve::needed(entries)));
-    }
-    found
-}
-
-fn special_reason(entry: &MapEntry, special: SpecialFlags) -> Option<StayReason> {
-    if entry.name == "[uprobes]" {
-        return Some(StayReason::Probed);
-    }
-    if entry.is_kernel() {
-        // Sealed or not, the kernel's own mappings do not travel: the host has its own.
-        return None;
-    }
-    if entry.name.starts_with("/secretmem") {
-        Some(StayReason::SecretMemory)
-    } else if entry.name.starts_with("/[aio]") {
-        Some(StayReason::AsyncIo)
-    } else if special.huge_tlb {
-        Some(StayReason::HugeTlb)
-    } else if let Some(reason) = no_file(entry) {
-        Some(reason)
-    } else if special.device {
-        Some(StayReason::Device(entry.name.clone()))
-    // Trap: sealed-memory
-    } else if special.sealed {
-        Some(StayReason::Sealed(entry.range.start))
-    } else if special.user_fault {
-        Some(StayReason::UserFault)
-    } else if special.shadow_stack {
-        Some(StayReason::ShadowStack)
-    } else if special.protection_key != 0 {
-        Some(StayReason::ProtectionKeys)
-    } else {
-        let flag =
-            |[first, second]: [u8; 2]| format!("{}{}", char::from(first), char::from(second));
-        special
-            .unknown
-            .map(|word| StayReason::UnknownMemory(flag(word)))
-    }
-}
-
-/// The reason that lies in what is mapped being no file, by its name: a device, a socket, a ring.
-fn no_file(entry: &MapEntry) -> Option<StayReason> {
-    let name = entry.name.as_str();
-    let is_below = |directory: &&str| name.starts_with(*directory);
-    // What the kernel's own file systems let be mapped is memory of devices or of the kernel.
-    let is_device = ["/dev/", "/sys/", "/proc/"].iter().any(is_below)
-        && !name.starts_with("/dev/shm/")
-        && name != "/dev/zero";
-    // A path, one that does not lead to the process's root, or a name that it has given memory.
-    let is_path = name.is_empty() || name.starts_with(['/', '(', '[']);
-    if is_device || name.starts_with("/dmabuf:") {
-        Some(StayReason::Device(name.to_owned()))
-    } else if !entry.is_file() || is_path {
-        None
-    // Trap: memory-of-a-socket
-    } else if name.starts_with("socket:") {
-        Some(StayReason::Socket(name.to_owned()))
-    } else if name.starts_with("anon_inode:[io_uring]") {
-        Some(StayReason::IoUring)
-    } else if name.starts_with("anon_inode:[perf_event]") {
-        Some(StayReason::Counts)
-    } else {
-        Some(StayReason::UnknownMapping(name.to_owned()))
-    }
-}
-
-/// Shared memory that has no file of its own that another node could be given.
-fn is_memory_only(entry: &MapEntry) -> bool {
-    let name = entry.name.as_str();
-    entry.deleted
-        && (name == "/dev/zero" || name.starts_with("/memfd:") || name.starts_with("/SYSV"))
-}
-
-fn shared_reason(
-    pid: i32,
-    own_id: i32,
-    entry: &MapEntry,
-    special: SpecialFlags,
-    policy: &Policy,
-) -> Option<StayReason> {
-    let name = entry.name.clone();
-    if name.starts_with("/SYSV") && entry.deleted {
-        return Some(StayReason::SystemVMemory(name));
-    }
-    if counters::are_in(&name, &[pid, own_id]) {
-        return None;
-    }
-    if !entry.is_file() || (is_memory_only(entry) && name == "/dev/zero") {
-        return Some(StayReason::SharedAnonymous);
-    }
-    // A mapping that mprotect could make writable is as good as writable.
-    let writable = entry.protection.0 & Protection::WRITE != 0 || special.may_write;
-    if writable {
-        return Some(StayReason::SharedWritable(name));
-    }
-    if is_memory_only(entry) {
-        return Some(StayReason::SharedUnheard(name));
-    }
-    let watched = policy.watches || SharedFile::of(entry).is_watchable();
-    (!watched).then_some(StayReason::SharedFile(name))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -758,8 +623,8 @@ mod tests {
         let low = entry("1000-20000 rw-p 0 00:00 0");
         assert_eq!(found(&[low, entry(VDSO)]), [StayReason::LowMemory(0x1000)]);
         assert_eq!(found(&[plain, entry(VDSO)]), []);
-        let range = reserve::choose(&ours).unwrap();
-        assert_eq!(range.start % reserve::ALIGNMENT, 0);
+        let range = crate::reserve::choose(&ours).unwrap();
+        assert_eq!(range.start % crate::reserve::ALIGNMENT, 0);
         assert!(!ours.iter().any(|entry| entry.range.overlaps(range)));
     }
 

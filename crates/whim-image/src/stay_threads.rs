@@ -5,6 +5,9 @@ use crate::stay::{FLAGS, Policy, StayReason, stat_field};
 use crate::stay_filters::{self, FilterReason};
 use whim_sys::foreign::{self, Resource};
 
+/// The signal by which threads are worked with that execute lists of ours.
+const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
+
 /// Reasons that lie in its threads.
 pub(crate) fn reasons(pid: i32, threads: &[i32], policy: &Policy, found: &mut Vec<StayReason>) {
     if threads.len() > policy.threads_max {
@@ -41,6 +44,10 @@ pub(crate) fn reasons(pid: i32, threads: &[i32], policy: &Policy, found: &mut Ve
         let Ok(own) = Status::read(pid, *tid) else {
             continue;
         };
+        // Trap: a-waiting-sigtrap
+        if own.all_pending() & own.blocked & TRAP != 0 {
+            add(StayReason::WaitingTrap);
+        }
         // Each thread has filters of its own.
         // Trap: a-filter-of-one-thread
         if own.seccomp != 0 {

@@ -124,6 +124,28 @@ pub fn descriptor(pid: pid_t, fd: c_int) -> Result<OwnedFd, Errno> {
     }
 }
 
+/// The thread that gets the signals of a descriptor (`F_SETOWN_EX`, `F_OWNER_TID`), by its number in our own pid
+/// namespace; `None` if they are for a process or a group, or nobody's.
+///
+/// # Errors
+/// ESRCH, EBADF, EPERM.
+pub fn signalled_thread(pid: pid_t, fd: c_int) -> Result<Option<pid_t>, Errno> {
+    const F_GETOWN_EX: c_int = 16;
+    const F_OWNER_TID: c_int = 0;
+    #[repr(C)]
+    struct Owner {
+        kind: c_int,
+        id: pid_t,
+    }
+    let copy = descriptor(pid, fd)?;
+    let mut owner = Owner { kind: -1, id: 0 };
+    // JUSTIFICATION: nix does not know this command.
+    // SAFETY: `owner` is live, and as the kernel's structure f_owner_ex.
+    let result = unsafe { libc::fcntl(copy.as_raw_fd(), F_GETOWN_EX, &raw mut owner) };
+    check(c_long::from(result))?;
+    Ok((owner.kind == F_OWNER_TID && owner.id > 0).then_some(owner.id))
+}
+
 /// SO_RCVTIMEO and SO_SNDTIMEO of a socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SocketTimeouts {
