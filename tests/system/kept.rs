@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use whim_system_tests::process::eventually;
+use whim_system_tests::process::{self, eventually};
 use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, guest};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -37,6 +37,7 @@ pub(crate) fn cases() -> Vec<Case> {
             while_it_moves(cluster, "owners", "0 wrong")
         }),
         Case::in_lab("kept::a_trap_that_waits", 3, trap_that_waits),
+        Case::in_lab("kept::opened_as_it_is_stopped", 2, opened_as_it_is_stopped),
         Case::in_lab("kept::handlers_begin_at_once", 3, |cluster| {
             while_it_moves(cluster, "prompt", "0 late")
         }),
@@ -333,6 +334,24 @@ fn while_it_moves(cluster: &Cluster, program: &str, says: &str) -> Result<()> {
     talk.say("end")?;
     let line = talk.line()?;
     ensure!(line == says, "{line}");
+    talk.succeed()
+}
+
+/// What the deputy would show of itself may have been opened since the program was looked at.
+fn opened_as_it_is_stopped(cluster: &Cluster) -> Result<()> {
+    let program = guest::c("shows")?.display().to_string();
+    let mut talk = Talk::start(cluster, &mut cluster.run_command("n1", &[&program]))?;
+    let pid = talk.ready()?.to_string();
+    for _ in 0..60 {
+        // It may have it open when it is looked at, and is back by itself as soon as it opens it.
+        process::output(
+            &mut cluster.whim_command("n1", &["migrate", &pid, "n2"]),
+            PATIENCE,
+        )?;
+    }
+    talk.say("end")?;
+    let line = talk.line()?;
+    ensure!(line == "0 wrong", "{line}");
     talk.succeed()
 }
 

@@ -26,6 +26,8 @@ use whim_sys::watched;
 
 /// The most descriptors that a process may have and still move: each of them is examined.
 pub(crate) const DESCRIPTORS_MAX: usize = 1 << 20;
+/// The most descriptors that are looked at once more when it stands still.
+const FROZEN_DESCRIPTORS_MAX: usize = 1024;
 const ELF_CLASS_64: u8 = 2;
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
@@ -362,7 +364,13 @@ pub fn frozen_reason(frozen: &Frozen) -> Result<Option<StayReason>, FreezeError>
             return Ok(Some(StayReason::SyscallDispatch));
         }
     }
-    Ok(None)
+    // What it has opened since it was looked at has one of the lowest numbers; to look at all would have some stand still
+    // for seconds.
+    // Trap: opened-as-it-is-stopped
+    let mut found = Vec::new();
+    let ids = (frozen.pid(), frozen.status().own_id);
+    stay_descriptors::of_first(ids, FROZEN_DESCRIPTORS_MAX, &mut found);
+    Ok(found.into_iter().next())
 }
 
 pub(crate) fn thread_ids(pid: i32) -> Vec<i32> {

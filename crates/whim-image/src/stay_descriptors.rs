@@ -28,6 +28,14 @@ const NUMBERED: &[&str] = &[
 
 /// Looks at no more than `limit` descriptors. `ids`: the process's id as we see it, and in its own namespace.
 pub(crate) fn reasons(ids: (i32, i32), limit: usize, found: &mut Vec<StayReason>) {
+    if !of_first(ids, limit, found) {
+        // A descriptor that was not examined may be of any kind.
+        found.push(StayReason::TooManyDescriptors(limit));
+    }
+}
+
+/// Looks at the first `limit` descriptors; false if there are more.
+pub(crate) fn of_first(ids: (i32, i32), limit: usize, found: &mut Vec<StayReason>) -> bool {
     let (pid, _) = ids;
     let entries = fs::read_dir(format!("/proc/{pid}/fd"))
         .into_iter()
@@ -52,11 +60,11 @@ pub(crate) fn reasons(ids: (i32, i32), limit: usize, found: &mut Vec<StayReason>
     look(Path::new(&format!("/proc/{pid}/cwd")));
     for (number, entry) in entries.filter_map(Result::ok).enumerate() {
         if number >= limit {
-            // A descriptor that was not examined may be of any kind.
-            return found.push(StayReason::TooManyDescriptors(limit));
+            return false;
         }
         look(&entry.path());
     }
+    true
 }
 
 fn reason(name: &str, ids: (i32, i32), is_proc: impl FnOnce() -> bool) -> Option<StayReason> {
