@@ -14,7 +14,7 @@ pub(crate) fn mend(mut error: clap::Error, words: &[String]) -> clap::Error {
     let tip = match error.kind() {
         ErrorKind::InvalidSubcommand => {
             hide(&mut error);
-            page(&mut error, words)
+            page(&mut error, words).or_else(|| of_others(&mut error, words))
         }
         ErrorKind::UnknownArgument => option(&mut error, words),
         _ => None,
@@ -52,6 +52,30 @@ fn hide(error: &mut clap::Error) {
             ContextValue::Strings(kept),
         );
     }
+}
+
+/// Words for what our verbs do, of programs of our kind: what looks like them among our verbs does something else.
+const OF_OTHERS: &[(&str, &str)] = &[
+    ("list", "ps"),
+    ("ls", "ps"),
+    ("move", "migrate"),
+    ("mv", "migrate"),
+    ("send", "migrate"),
+    ("start", "run"),
+    ("exec", "run"),
+    ("status", "nodes"),
+    ("stat", "nodes"),
+    ("info", "nodes"),
+];
+
+fn of_others(error: &mut clap::Error, words: &[String]) -> Option<String> {
+    // Labs have verbs of their own.
+    let verb = words.get(1)?;
+    let (_, ours) = OF_OTHERS.iter().find(|(word, _)| word == verb)?;
+    error.remove(ContextKind::SuggestedSubcommand);
+    Some(format!(
+        "'whim {ours}' does that; 'whim help' lists all verbs"
+    ))
 }
 
 /// How the page is read that 'whim man VERB' asks for.
@@ -170,6 +194,20 @@ mod tests {
             assert!(said.contains(page) && said.contains(help), "{said}");
             assert!(!said.contains("similar"), "{said}");
         }
+    }
+
+    /// 'stay' was proposed for 'status', and 'remove' for 'move'.
+    #[test]
+    fn verbs_of_others_are_translated() {
+        for (line, ours) in [
+            ("whim move 3 n2", "'whim migrate'"),
+            ("whim status", "'whim nodes'"),
+            ("whim list", "'whim ps'"),
+        ] {
+            let said = said(line);
+            assert!(said.contains(ours) && !said.contains("similar"), "{said}");
+        }
+        assert!(!said("whim lab ls").contains("whim ps"));
     }
 
     #[test]

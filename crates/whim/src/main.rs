@@ -548,11 +548,21 @@ fn show_log(connect: &Connect<'_>, arguments: Logged) -> Result<()> {
     let since = arguments
         .since
         .map_or(0, |ago| history::now_ms().saturating_sub(ago.milliseconds));
-    connect()?.ask(&Request::Log { calls }, |answer| match answer {
-        Answer::Log(row) if row.time_ms < since || (only.is_some() && row.pid != only) => {}
-        Answer::Log(row) if arguments.json => output::json(&row),
-        Answer::Log(row) => output::log(&row),
-        _ => {}
+    let mut shown = false;
+    connect()?.ask(&Request::Log { calls }, |answer| {
+        if let Answer::Log(row) = answer
+            && row.time_ms >= since
+            && (only.is_none() || row.pid == only)
+        {
+            shown = true;
+            match arguments.json {
+                true => output::json(&row),
+                false => output::log(&row),
+            }
+        }
     })?;
+    if let Some(pid) = calls.or(only).filter(|_| !shown) {
+        output::aside(&format!("whim: Nothing is known of what process {pid} did"));
+    }
     Ok(())
 }

@@ -62,7 +62,7 @@ pub(crate) enum NotSeen {
     #[error("The process has ended")]
     Gone,
     #[error(
-        "It cannot be looked at just now: its memory, its program or a file that it maps does not answer; perhaps a file server is away"
+        "It cannot be looked at just now: its memory, its program or a file that it maps does not answer: the node has much to do, or a file server is away"
     )]
     Late,
     #[error(
