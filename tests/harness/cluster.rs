@@ -306,6 +306,14 @@ impl Cluster {
         eventually(Duration::from_secs(10), "the daemon is gone", || {
             Ok((self.daemon_pid(node)? != pid).then_some(()))
         })?;
+        self.start_daemon(node)
+    }
+
+    /// Starts the daemon of a node that has none.
+    ///
+    /// # Errors
+    /// When it does not answer in time.
+    pub fn start_daemon(&self, node: &str) -> Result<()> {
         self.lab(&["start", "--daemon", node])?;
         eventually(SHORT, &format!("the daemon of {node} answers"), || {
             Ok(self.whim(node, &["nodes"]).is_ok().then_some(()))

@@ -239,7 +239,7 @@ fn began_meanwhile(cluster: &Cluster) -> Result<()> {
     let sleeps = "sh -c 'echo inner $$; exec sleep 600'";
     outer.say(&format!("exec {whim} --wait 0 run --pin -- {sleeps}"))?;
     let inner: i32 = outer.until("inner ")?.parse()?;
-    cluster.lab(&["start", "--daemon", "n1"])?;
+    cluster.start_daemon("n1")?;
     ensure!(cluster.row(outer_pid)?.is_some(), "The outer one is lost");
     outer.say(&format!("exec {sleeps}"))?;
     let later: i32 = outer.until("inner ")?.parse()?;
@@ -266,7 +266,7 @@ fn holds(cluster: &Cluster) -> Result<()> {
         let mut talk = Talk::start(cluster, &mut cluster.whim_command("n1", &words))?;
         programs.push((options.join(" "), talk.ready()?.to_string(), talk));
     }
-    cluster.lab(&["start", "--daemon", "n1"])?;
+    cluster.start_daemon("n1")?;
     crate::orders::knows(cluster, "n2", "state", &"up".into())?;
     for (options, pid, talk) in &mut programs {
         let rule = format!("It was started with 'whim run {options}'");
@@ -310,7 +310,7 @@ fn nested(cluster: &Cluster) -> Result<()> {
             talks.push((outer.join(" "), talk.ready()?.to_string(), talk));
         }
         if !has_daemon {
-            cluster.lab(&["start", "--daemon", "n1"])?;
+            cluster.start_daemon("n1")?;
             cluster.await_all_up("n1", SHORT)?;
             for (_, pid, _) in &talks {
                 cluster.whim("n1", &["adopt", pid])?;

@@ -239,10 +239,7 @@ fn killed(cluster: &Cluster) -> Result<()> {
     eventually(PATIENCE, "it has ended", || {
         Ok((cluster.daemon_pid("n1")? != daemon).then_some(()))
     })?;
-    cluster.lab(&["start", "--daemon", "n1"])?;
-    eventually(PATIENCE, "n1 answers", || {
-        Ok(cluster.whim("n1", &["nodes"]).is_ok().then_some(()))
-    })?;
+    cluster.start_daemon("n1")?;
     ensure!(ways(cluster)? == before, "{:?}", ways(cluster)?);
     damaged(cluster)?;
     cluster.move_to(pid, "home")?;
