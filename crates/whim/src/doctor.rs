@@ -12,7 +12,7 @@ use whim_sys::namespace::{self, Fork};
 use crate::output;
 
 fn finding(subject: &str, grade: Grade, found: impl Into<String>, mend: &str) -> Finding {
-    let mend = (grade != Grade::Good).then(|| mend.to_string());
+    let mend = (grade != Grade::Good && !mend.is_empty()).then(|| mend.to_string());
     Finding {
         subject: subject.into(),
         grade,
@@ -38,12 +38,7 @@ pub(crate) fn examine(client: Result<Client, ControlError>, json: bool) -> bool 
         })
     }) {
         Ok(_) => {}
-        Err(error) => findings.push(finding(
-            "daemon",
-            Grade::Bad,
-            error.to_string(),
-            "Start it with 'systemctl start whimd', or your own with 'whimd'",
-        )),
+        Err(error) => findings.push(no_daemon(&error)),
     }
     for found in &findings {
         if json {
@@ -53,6 +48,19 @@ pub(crate) fn examine(client: Result<Client, ControlError>, json: bool) -> bool 
         }
     }
     findings.iter().all(|found| found.grade != Grade::Bad)
+}
+
+/// The advice is said once, where it is looked for.
+fn no_daemon(error: &ControlError) -> Finding {
+    match error {
+        ControlError::Unreachable { path, source } => finding(
+            "daemon",
+            Grade::Bad,
+            format!("No daemon answers at {} ({source})", path.display()),
+            "Start it with 'systemctl start whimd', or your own with 'whimd'",
+        ),
+        error => finding("daemon", Grade::Bad, error.to_string(), ""),
+    }
 }
 
 fn print(found: &Finding) {

@@ -331,6 +331,9 @@ fn remember(census: &Census, pid: i32, report: &MoveReport, cause: Cause) {
     census.candidates().note_move(pid, last_move);
 }
 
+/// Stands for the name of a program that ended before anybody asked for it.
+const GONE: &str = "(ended)";
+
 /// A process and where it is, for the history.
 fn row(moves: &Moves, (pid, cause): (i32, Cause), journey: Option<&Journey>) -> MoveRow {
     let own = moves.ground().cluster().node();
@@ -339,10 +342,14 @@ fn row(moves: &Moves, (pid, cause): (i32, Cause), journey: Option<&Journey>) -> 
     // or by an administrator.
     let asked = journey.map_or(0, |journey| journey.about.requested_by);
     let uid = processes::credentials(pid).map_or(asked, |credentials| credentials.uids[0]);
+    let program = match processes::program(&command) {
+        "" => GONE,
+        name => name,
+    };
     MoveRow {
         time_ms: now_ms(),
         pid,
-        program: processes::program(&command).to_owned(),
+        program: program.to_owned(),
         uid,
         from: journey.map_or(own.as_str(), Journey::location).to_owned(),
         to: own,
