@@ -106,11 +106,12 @@ impl MoveError {
         }
     }
 
-    /// The supervisor ended before it said anything.
+    /// The supervisor ended before it answered, perhaps with its process.
     pub(crate) fn is_silence(&self) -> bool {
         matches!(
             self,
-            Self::Supervisor(SupervisorError::Gone(_)) | Self::Silent
+            Self::Supervisor(SupervisorError::Gone(_) | SupervisorError::Broken { .. })
+                | Self::Silent
         )
     }
 }
