@@ -225,7 +225,8 @@ async fn send(
             Err(error) if error.is_silence() => {
                 watching::settle(moves, &journey.about.journey).await;
                 let process = Arc::clone(&found.process);
-                let found = target(moves, caller, process)?;
+                let found = target(moves, caller, process);
+                let found = found.map_err(|error| ended(moves, journey).unwrap_or(error))?;
                 if found.journey.is_some() {
                     return Err(error);
                 }
@@ -237,6 +238,18 @@ async fn send(
     };
     attempt.note(&result);
     result
+}
+
+/// How a journey has ended that was the last of its process.
+fn ended(moves: &Moves, journey: &Journey) -> Option<MoveError> {
+    let about = &journey.about;
+    let journeys = moves.journeys();
+    let end = journeys.by_id.get(&about.journey)?.about.end.as_ref();
+    let reason = &end.filter(|end| !end.at_home)?.reason;
+    let pid = about.pid;
+    Some(MoveError::Refused(format!(
+        "Process {pid} has ended: {reason}"
+    )))
 }
 
 /// Announces a move that takes long.
