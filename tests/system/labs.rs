@@ -216,8 +216,9 @@ fn what_was_meant(cluster: &Cluster) -> Result<()> {
         let refused = cluster.refused("n2", words)?;
         ensure!(refused.contains(&format!("whim why n1:{pid}")), "{refused}");
     }
-    // A host that stands still has the move wait.
     cluster.whim("n1", &["migrate", &pid, "home"])?;
+    broken_daemon(cluster, &lab)?;
+    // A host that stands still has the move wait.
     let daemon = cluster.daemon_pid("n2")?;
     cluster.run("n2", &["kill", "-STOP", &daemon])?;
     let mut terminal = Terminal::start(&cluster.whim_command("n1", &["migrate", &pid, "n2"]))?;
@@ -230,6 +231,38 @@ fn what_was_meant(cluster: &Cluster) -> Result<()> {
     terminal.ask("\u{3}", "The move goes on")?;
     cluster.run("n2", &["kill", "-CONT", &daemon])?;
     cluster.await_state(pid.parse()?, "away").map(drop)
+}
+
+/// A daemon that cannot start is not said to run.
+fn broken_daemon(cluster: &Cluster, lab: &str) -> Result<()> {
+    let daemon = cluster.daemon_pid("n2")?;
+    let breaks = format!("kill -KILL {daemon}; echo x > /var/lib/whim/identity/node.json");
+    cluster.run(
+        "n2",
+        &[
+            "sh",
+            "-c",
+            &format!("cp -r /var/lib/whim /tmp/kept; {breaks}"),
+        ],
+    )?;
+    let lab_starts = |cluster: &Cluster| {
+        let mut start = Command::new(cluster.whim_path());
+        start.args(["lab", "start", "--name", lab, "--daemon", "n2"]);
+        process::output(&mut start, PATIENCE)
+    };
+    let output = lab_starts(cluster)?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.code() == Some(1) && said.contains("has ended at once; its log is"),
+        "{said}"
+    );
+    cluster.run("n2", &["cp", "-r", "/tmp/kept/.", "/var/lib/whim/"])?;
+    ensure!(
+        lab_starts(cluster)?.status.success(),
+        "It does not start again"
+    );
+    cluster.await_all_up("n1", PATIENCE)?;
+    Ok(())
 }
 
 /// A name that no node can have is said to be none, by each verb that takes one, and shown as it was given.
@@ -311,7 +344,7 @@ fn page_on_the_machine(cluster: &Cluster) -> Result<()> {
     web.args(["-n", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"]);
     web.arg(cluster.whim_path());
     web.args(["lab", "web", "--name", &lab_name(cluster)?, "n1"]);
-    let web = Running::spawn(web.stdout(File::create(&told)?))?;
+    let mut web = Running::spawn(web.stdout(File::create(&told)?))?;
     let link = eventually(PATIENCE, "there is a link", || {
         let text = fs::read_to_string(&told)?;
         Ok(text.ends_with('\n').then(|| text.trim().to_owned()))
@@ -325,6 +358,8 @@ fn page_on_the_machine(cluster: &Cluster) -> Result<()> {
         "{page}"
     );
     ensure!(page.contains("n1"), "{page}");
+    cluster.lab(&["down"])?;
+    ensure!(web.wait(PATIENCE)?.success(), "It goes on without its lab");
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 //! The page is served to the node's own loopback, which nobody else can reach. So this command listens at the
 //! same port of this machine, and puts each connection through to the node by a process there.
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -21,6 +22,8 @@ use crate::output;
 pub(crate) const RELAY: &str = "lab-relay";
 /// A browser opens about six connections for a page; each has a process.
 const CONNECTIONS_MAX: usize = 64;
+/// How often it is seen to that the lab is still there, in milliseconds.
+const LOOK_AGAIN: u16 = 1000;
 const PIECE: usize = 16 << 10;
 
 #[derive(Debug, Error)]
@@ -69,14 +72,30 @@ pub(crate) fn serve(lab: &Lab, node: &str) -> Result<(), LabPageError> {
         lab.name()
     ));
     let mut relays: Vec<Child> = Vec::new();
-    for accepted in listener.incoming() {
-        let stream = accepted.map_err(LabPageError::Accept)?;
+    loop {
+        if !is_asked(&listener) {
+            if lab.status().is_ok() {
+                continue;
+            }
+            output::aside(&format!(
+                "Lab '{}' has ended, and its page with it",
+                lab.name()
+            ));
+            return Ok(());
+        }
+        let (stream, _) = listener.accept().map_err(LabPageError::Accept)?;
         relays.retain_mut(|relay| relay.try_wait().is_ok_and(|ended| ended.is_none()));
         if relays.len() < CONNECTIONS_MAX {
             relays.push(start_relay(lab, node, &own, port, stream)?);
         }
     }
-    Ok(())
+}
+
+/// Whether a browser connects, within the time after which the lab is looked for once more.
+fn is_asked(listener: &TcpListener) -> bool {
+    let mut waiting = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+    // A signal is as good as nobody.
+    poll(&mut waiting, PollTimeout::from(LOOK_AGAIN)).is_ok_and(|ready| ready > 0)
 }
 
 fn ask_for_link(lab: &Lab, node: &str, own: &Path) -> Result<String, LabPageError> {

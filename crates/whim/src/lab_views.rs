@@ -8,12 +8,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use whim_control::protocol::{NodeRow, NodeState};
-use whim_lab::Lab;
+use whim_lab::{Lab, LabError};
 
 /// How long the nodes may take to see each other: seconds on a busy machine, and longer by slow links.
 pub(crate) const SEEN_WITHIN: Duration = Duration::from_secs(30);
 /// A node that does not answer within this time is asked again.
 const ANSWER: Duration = Duration::from_secs(5);
+/// A daemon that was started answers within this time.
+const STARTED_WITHIN: Duration = Duration::from_secs(10);
 /// Between two rounds of questions.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -52,6 +54,38 @@ pub(crate) fn wait(lab: &Lab, whim: &Path, names: &[String], limit: Duration) ->
         if !missing.is_empty() {
             thread::sleep(PAUSE);
         }
+    }
+}
+
+/// Waits until the daemon of a node answers. Gives what is wrong with it if it does not.
+///
+/// # Errors
+/// Its lab has ended.
+pub(crate) fn daemon_answers(
+    lab: &Lab,
+    whim: &Path,
+    node: &str,
+) -> Result<Option<String>, LabError> {
+    let words = [&whim.display().to_string(), "nodes"].map(str::to_owned);
+    let begun = Instant::now();
+    loop {
+        if lab.ask(node, &words, ANSWER).is_ok() {
+            return Ok(None);
+        }
+        let nodes = lab.status()?.nodes;
+        let status = nodes.into_iter().find(|status| status.name == node);
+        let log = status
+            .as_ref()
+            .map(|status| status.log.display().to_string());
+        let log = log.unwrap_or_default();
+        let runs = status.and_then(|status| status.daemon);
+        if runs.is_none_or(|daemon| !daemon.running) {
+            return Ok(Some(format!("has ended at once; its log is {log}")));
+        }
+        if begun.elapsed() >= STARTED_WITHIN {
+            return Ok(Some(format!("does not answer yet; its log is {log}")));
+        }
+        thread::sleep(PAUSE);
     }
 }
 

@@ -33,6 +33,8 @@ pub(crate) enum LaboratoryError {
     Recording(#[from] RecordingError),
     #[error("This program does not know where it lies ({0})")]
     OwnPath(std::io::Error),
+    #[error("The daemon of {node} {wrong}")]
+    Daemon { node: String, wrong: String },
     #[error("There is no daemon at {0}: build or install whimd, or name it with --daemon")]
     NoDaemon(PathBuf),
 }
@@ -85,7 +87,12 @@ pub(crate) fn perform(verb: Verb) -> Result<ExitCode, LaboratoryError> {
             node,
             daemon: true,
         } => {
-            Lab::open(&lab.name)?.start_daemon(&node)?;
+            let own = std::env::current_exe().map_err(LaboratoryError::OwnPath)?;
+            let opened = Lab::open(&lab.name)?;
+            opened.start_daemon(&node)?;
+            if let Some(wrong) = lab_views::daemon_answers(&opened, &own, &node)? {
+                return Err(LaboratoryError::Daemon { node, wrong });
+            }
             done(&lab, &format!("the daemon of {node} runs"));
         }
         Verb::Pause { lab, node } => Lab::open(&lab.name)?.pause(&node)?,
