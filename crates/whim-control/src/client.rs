@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_sys::fdpass;
 use whim_sys::pidfd::Pidfd;
@@ -97,6 +97,8 @@ pub fn node_of(socket: &Path) -> Option<String> {
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<UnixStream>,
+    /// How long each answer may take as a whole.
+    patience: Option<Duration>,
 }
 
 impl Client {
@@ -109,9 +111,14 @@ impl Client {
             path: path.to_path_buf(),
             source,
         })?;
-        Ok(Self {
+        Ok(Self::new(stream))
+    }
+
+    fn new(stream: UnixStream) -> Self {
+        Self {
             stream: BufReader::new(stream),
-        })
+            patience: None,
+        }
     }
 
     /// Connects to the daemon that this user started, or else to root's. A path that another user has made, or
@@ -137,15 +144,9 @@ impl Client {
         [own, &Environment::default()].map(|whose| Places::of(whose).socket())
     }
 
-    /// Waits no longer than this for each piece of an answer: [`ControlError::Late`] then.
-    ///
-    /// # Errors
-    /// [`ControlError::Broken`]: the kernel does not take so short a time.
-    pub fn be_patient(&self, patience: Duration) -> Result<(), ControlError> {
-        self.stream
-            .get_ref()
-            .set_read_timeout(Some(patience))
-            .map_err(ControlError::Broken)
+    /// Waits no longer than this for each answer: [`ControlError::Late`] then.
+    pub fn be_patient(&mut self, patience: Duration) {
+        self.patience = Some(patience);
     }
 
     /// Connects to the socket that the environment names. The variable may be left over from another user
@@ -202,22 +203,44 @@ impl Client {
     /// # Errors
     /// When the connection breaks, or when the daemon refuses.
     pub fn receive(&mut self) -> Result<Answer, ControlError> {
-        let mut line = Vec::new();
-        let limit = u64::try_from(ANSWER_MAX).unwrap_or(u64::MAX);
-        let length = (&mut self.stream)
-            .take(limit)
-            .read_until(b'\n', &mut line)
-            .map_err(|error| match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ControlError::Late,
-                _ => ControlError::Broken(error),
-            })?;
-        if length == 0 {
+        let line = self.line().map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ControlError::Late,
+            _ => ControlError::Broken(error),
+        })?;
+        if line.is_empty() {
             return Err(ControlError::Silent);
         }
         match serde_json::from_slice(&line).map_err(ControlError::Undecodable)? {
             Answer::Refused { reason } => Err(ControlError::Refused(reason)),
             Answer::Busy { reason } => Err(ControlError::Busy(reason)),
             answer => Ok(answer),
+        }
+    }
+
+    /// A line with its end, or what there is before the end of the connection; no more than an answer has.
+    fn line(&mut self) -> io::Result<Vec<u8>> {
+        let deadline = self.patience.map(|patience| Instant::now() + patience);
+        let mut line = Vec::new();
+        loop {
+            if let Some(deadline) = deadline {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                self.stream.get_ref().set_read_timeout(Some(left))?;
+            }
+            let piece = match self.stream.fill_buf() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                piece => piece?,
+            };
+            let piece = &piece[..piece.len().min(ANSWER_MAX - line.len())];
+            let end = piece.iter().position(|byte| *byte == b'\n');
+            let taken = end.map_or(piece.len(), |end| end + 1);
+            line.extend_from_slice(&piece[..taken]);
+            self.stream.consume(taken);
+            if taken == 0 || end.is_some() {
+                return Ok(line);
+            }
         }
     }
 
@@ -280,8 +303,7 @@ mod tests {
             .write_all(&[&answer[..], b"\n"].concat())
             .expect("said");
         drop(daemon);
-        let stream = BufReader::new(stream);
-        let asked = Client { stream }.ask(&Request::Nodes, |_| {});
+        let asked = Client::new(stream).ask(&Request::Nodes, |_| {});
         assert!(matches!(asked, Err(ControlError::Busy(reason)) if reason == "enough"));
     }
 
@@ -293,8 +315,7 @@ mod tests {
         let around = serde_json::to_vec(&request(0)).expect("encoded").len() + 1;
         let sent = |length: usize| {
             let (daemon, stream) = UnixStream::pair().expect("sockets");
-            let stream = BufReader::new(stream);
-            let sent = Client { stream }.send(&request(length));
+            let sent = Client::new(stream).send(&request(length));
             let mut heard = Vec::new();
             (&daemon).read_to_end(&mut heard).expect("read");
             (sent, heard.len())
@@ -325,11 +346,27 @@ mod tests {
     #[test]
     fn a_daemon_that_says_nothing_is_not_waited_for_for_ever() {
         let (_daemon, stream) = UnixStream::pair().expect("sockets");
-        let stream = BufReader::new(stream);
-        let mut client = Client { stream };
-        client.be_patient(Duration::from_millis(1)).expect("set");
+        let mut client = Client::new(stream);
+        client.be_patient(Duration::from_millis(1));
         let error = client.ask(&Request::Nodes, |_| {}).expect_err("silence");
         assert!(error.is_absence(), "{error}");
+    }
+
+    /// The time was counted anew with each byte.
+    #[test]
+    fn a_daemon_that_never_ends_its_line_is_not_waited_for_for_ever() {
+        let (mut daemon, stream) = UnixStream::pair().expect("sockets");
+        let drips = std::thread::spawn(move || {
+            while daemon.write_all(b" ").is_ok() {
+                std::thread::yield_now();
+            }
+        });
+        let mut client = Client::new(stream);
+        client.be_patient(Duration::from_millis(50));
+        let error = client.receive().expect_err("no line");
+        assert!(error.is_absence(), "{error}");
+        drop(client);
+        drips.join().expect("ended");
     }
 
     #[test]
@@ -345,8 +382,7 @@ mod tests {
             std::thread::scope(|scope| {
                 // The client may hang up before it has read the whole answer.
                 scope.spawn(move || daemon.write_all(&[&line(padding)[..], b"\n"].concat()));
-                let stream = BufReader::new(stream);
-                Client { stream }.receive()
+                Client::new(stream).receive()
             })
         };
         assert_eq!(heard(largest).expect("understood"), answer(largest));

@@ -100,6 +100,12 @@ impl RunOptions {
         if let Some(on) = self.on.as_ref().filter(|on| self.avoid.contains(on)) {
             return Err(format!("--on {on} and --avoid {on} cannot both hold"));
         }
+        if !self.only.is_empty() && self.only.iter().all(|name| self.avoid.contains(name)) {
+            let (only, avoid) = (self.only.join(","), self.avoid.join(","));
+            return Err(format!(
+                "--only {only} and --avoid {avoid} leave no node: --pin says that it is to stay"
+            ));
+        }
         self.check_on()?;
         match self.run.as_ref().map_or(0, String::len) {
             0..=RUN_NAME_MAX => Ok(()),
@@ -462,6 +468,7 @@ mod tests {
             (RunOptions { on: Some("n2".into()), avoid: vec!["n2".into()], ..none() }, "--avoid n2"),
             (RunOptions { on: Some("n2".into()), only: vec!["n1".into()], ..none() }, "--only n1"),
             (RunOptions { on: Some("n2".into()), pin: true, ..none() }, "--pin"),
+            (RunOptions { only: node(2), avoid: node(2), ..none() }, "--only nn and --avoid nn"),
         ];
         for (options, why) in refused {
             let error = options.check().expect_err(why);

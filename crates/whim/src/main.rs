@@ -43,6 +43,9 @@ const SOCKET_VARIABLE: &str = "WHIM_SOCKET";
 /// Between two attempts to reach a daemon that is being started.
 const RETRY: Duration = Duration::from_millis(20);
 
+/// A daemon that is there and says nothing for so long is stopped.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
+
 /// The least room for our own stack, in bytes. The parser takes some 130 KiB.
 const STACK: usize = 1 << 20;
 
@@ -84,7 +87,14 @@ fn obey() -> ExitCode {
     };
     let socket = arguments.socket;
     let wait = Duration::from_secs(arguments.wait.unwrap_or(0));
-    let connect = || connect(socket.as_deref(), wait);
+    let patience = patience(&arguments.verb);
+    let connect = || {
+        let mut client = connect(socket.as_deref(), wait)?;
+        if let Some(patience) = patience {
+            client.be_patient(patience);
+        }
+        Ok(client)
+    };
     let start = |run| run::run(&reach(socket.as_deref(), arguments.wait), run);
     match arguments.verb {
         Verb::Run(run) if run.time => timing::run(&connect),
@@ -105,6 +115,27 @@ fn obey() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => refuse(&causes(&error)),
         },
+    }
+}
+
+/// How long the daemon may take for each answer to this verb; `None` where it does something that takes its time.
+fn patience(verb: &Verb) -> Option<Duration> {
+    match verb {
+        Verb::Migrate { .. }
+        | Verb::Bring { .. }
+        | Verb::Drain { .. }
+        | Verb::Undrain { .. }
+        | Verb::Expel
+        | Verb::Evacuate { .. }
+        | Verb::Init { .. }
+        | Verb::Join { .. }
+        | Verb::Leave { .. }
+        | Verb::Remove { .. }
+        | Verb::Run(_)
+        | Verb::Shell(_)
+        | Verb::Top(_)
+        | Verb::Mon(_) => None,
+        _ => Some(ANSWERS_WITHIN),
     }
 }
 

@@ -182,6 +182,9 @@ fn nobody_answers(error: &ControlError, since: Duration) -> String {
             format!("The daemon has not taken it up for {seconds} s ({reason})")
         }
         ControlError::Late => format!("The daemon is there and has not answered for {seconds} s"),
+        ControlError::Undecodable(_) | ControlError::Silent | ControlError::Broken(_) => {
+            format!("No daemon has given an answer for {seconds} s ({error})")
+        }
         _ => format!("No daemon has answered for {seconds} s"),
     }
 }
@@ -203,7 +206,7 @@ fn attempt(
     told: &mut bool,
 ) -> Result<Registered, ControlError> {
     let mut client = (reach.connect)()?;
-    client.be_patient(reach.silent())?;
+    client.be_patient(reach.silent());
     let options = options.clone();
     let mut without = Vec::new();
     *told = true;
@@ -220,20 +223,11 @@ fn attempt(
 }
 
 /// The option that does not hold for a program that runs here, on this node, and of which no daemon knows; `None`
-/// if all hold. Which labels a node has, its daemon alone knows. A daemon that was `told` of a portable program may
-/// have noted of it that it does without features of which it has not told us.
+/// if all hold. A program's home may always have it, and its environment tells who else. A daemon that was `told` of a
+/// portable program may have noted of it that it does without features of which it has not told us.
 fn not_held(options: &RunOptions, node: Option<&str>, told: bool) -> Option<String> {
-    let is_here = |name: &String| node == Some(name.as_str());
-    let labelled = |name: &String| name.starts_with('@');
-    if let Some(on) = options.on.as_ref().filter(|on| !is_here(on)) {
+    if let Some(on) = options.on.as_ref().filter(|on| node != Some(on)) {
         return Some(format!("--on {on}"));
-    }
-    if !options.only.is_empty() && !options.only.iter().any(is_here) {
-        return Some(format!("--only {}", options.only.join(",")));
-    }
-    let unsure = |name: &String| is_here(name) || labelled(name) || node.is_none();
-    if options.avoid.iter().any(unsure) {
-        return Some(format!("--avoid {}", options.avoid.join(",")));
     }
     (options.portable && told).then(|| "--portable".to_owned())
 }
@@ -321,11 +315,8 @@ mod tests {
             (on("n1"), true, false),
             (on("n2"), false, false),
             (on("best"), false, false),
-            (only(&["n2", "n1"]), true, false),
-            (only(&["n2", "@gpu"]), false, false),
-            (avoid(&["n2"]), true, false),
-            (avoid(&["n1"]), false, false),
-            (avoid(&["n2", "@gpu"]), false, false),
+            (only(&["n2", "@gpu"]), true, true),
+            (avoid(&["n1", "@gpu"]), true, true),
         ] {
             let holds = |node| not_held(&options, node, true).is_none();
             assert_eq!(holds(Some("n1")), here, "{options:?}");

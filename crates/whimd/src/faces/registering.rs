@@ -235,7 +235,8 @@ fn take_up(
 }
 
 fn cannot_go(daemon: &Daemon, candidate: &Candidate, node: &str) -> Option<String> {
-    if node == daemon.cluster().node() {
+    // Which one is the best, or has a label, is found out when it goes.
+    if node == daemon.cluster().node() || node == "best" || node.starts_with('@') {
         return None;
     }
     let refused = destinations::takes(daemon.moves(), candidate, node).err()?;

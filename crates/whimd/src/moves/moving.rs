@@ -136,7 +136,9 @@ pub(crate) fn adopt(moves: &Arc<Moves>, caller: &Caller, pid: i32) -> Result<Str
     }
     let reasons = target.process.by_pid(|pid| stay::reasons(moves, pid))?;
     let command = target.process.by_pid(|pid| moves.probes().command(pid))?;
-    Ok(match reasons.first() {
+    let rule = target.candidate.forbids("", &[]);
+    let rule = rule.filter(|_| target.candidate.options.pin);
+    Ok(match reasons.first().or(rule.as_ref()) {
         Some(reason) => {
             format!("Process {pid} ({command}) is known now. At the moment it stays: {reason}")
         }
