@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         .with_ansi(false)
         .init();
     whim_sys::heap::share();
+    whim_sys::heap::keep();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -43,6 +43,7 @@ fn begin() -> Result<()> {
         .with_ansi(false)
         .init();
     whim_sys::heap::share();
+    whim_sys::heap::keep();
     Ok(())
 }
 

@@ -11,6 +11,25 @@ pub fn share() {
     let _ = done;
 }
 
+/// Has the heap keep what is free, until [`give_back`], for a process that sends memory in pieces: by itself the C library
+/// gives the kernel back what one piece took, and has it zeroed again for the next one, or does not, by what was freed
+/// before.
+pub fn keep() {
+    /// More than a piece takes with all copies of it on its way, in bytes.
+    const KEPT: libc::c_int = 16 << 20;
+    /// Larger ones are mapped one by one.
+    const PIECE: libc::c_int = 4 << 20;
+    for (parameter, value) in [
+        (libc::M_TRIM_THRESHOLD, KEPT),
+        (libc::M_MMAP_THRESHOLD, PIECE),
+    ] {
+        // JUSTIFICATION: as above.
+        // SAFETY: as above.
+        let done = unsafe { libc::mallopt(parameter, value) };
+        let _ = done;
+    }
+}
+
 /// Gives free memory of the heap back to the kernel. To be called after much was held for a moment,
 /// such as an image: what was allocated behind it would keep that memory in the process.
 pub fn give_back() {
