@@ -645,8 +645,10 @@ pub(crate) const FUTEX_TRAPPED: &[u32] = &[
 pub(crate) fn futex(builder: &mut Builder<'_>) -> Flow {
     let command = builder.unsigned(1) & !(FUTEX_PRIVATE | FUTEX_CLOCK_REALTIME);
     let lock = match command {
+        FUTEX_LOCK_PI | FUTEX_TRYLOCK_PI | FUTEX_LOCK_PI2 => builder.value(0),
         FUTEX_CMP_REQUEUE_PI => builder.value(4),
-        _ => builder.value(0),
+        // Where all calls are trapped that touch memory, the others come here as well: their words hold no number.
+        _ => return run_here(),
     };
     let bytes = builder.peek(lock, 4);
     // What cannot be read is for the kernel to refuse.

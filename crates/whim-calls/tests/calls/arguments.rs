@@ -178,6 +178,31 @@ fn with_future_locks_only_home_maps_memory() {
 }
 
 #[test]
+fn home_is_asked_for_locks_of_others_and_for_no_other_word() {
+    let asked = |word: u32, command: u64| {
+        let mut memory = pages();
+        // The same word where each command looks.
+        memory.words(RW, &[u64::from(word), u64::from(word)]);
+        let decision = decide(&memory, Sysno::futex, &[RW, command, 0, 0, RW + 8, 0]);
+        matches!(decision, Decision::GoHome(_))
+    };
+    let own = PID.cast_unsigned();
+    // WAIT, WAKE, REQUEUE, WAKE_OP, UNLOCK_PI, WAIT_BITSET: what stands in the word is the program's own.
+    for command in [0, 1, 3, 5, 7, 9, 128, 129, 265] {
+        assert!(!asked(77, command), "{command}");
+    }
+    // LOCK_PI, TRYLOCK_PI, CMP_REQUEUE_PI, LOCK_PI2, each of the process alone as well.
+    for command in [6, 8, 12, 13, 134, 136, 140, 141, 269, 397] {
+        assert!(asked(77, command), "{command}");
+        // With the bits for those who wait, and for a holder that has ended.
+        assert!(asked(77 | 0xc000_0000, command), "{command}");
+        for held_by in [0, own, own + 1, own | 0x8000_0000] {
+            assert!(!asked(held_by, command), "{command}");
+        }
+    }
+}
+
+#[test]
 fn signals_to_the_own_process_are_carried() {
     let memory = pages();
     let signal = |sysno, arguments: &[u64]| match decide(&memory, sysno, arguments) {
