@@ -50,7 +50,7 @@ pub enum ControlError {
     #[error("{0}")]
     Busy(String),
     #[error(
-        "The daemon is there, and has not answered in time: it is stopped, or has much to do; see its log"
+        "The daemon is there, and has not answered in time: it is stopped, or has much to do; see its log. What was asked of it may still be done"
     )]
     Late,
 }

@@ -78,6 +78,9 @@ pub fn found(environment: &[u8]) -> RunOptions {
         return RunOptions::default();
     };
     let value = &word[VARIABLE.len() + 1..];
+    if value.is_empty() {
+        return RunOptions::default();
+    }
     let read = (value.len() <= VALUE_MAX).then(|| serde_json::from_slice::<RunOptions>(value));
     match read {
         Some(Ok(options)) if options.check().is_ok() => lasting(options),
@@ -158,7 +161,8 @@ mod tests {
     fn what_is_not_understood_goes_nowhere() {
         let many = format!("{{\"only\":[{}\"n\"]}}", "\"n\",".repeat(300));
         let long = format!("{{\"only\":[\"{}\"]}}", "n".repeat(VALUE_MAX));
-        for value in ["", "{", "{\"pin\":3}", "{\"unheard\":1}", &many, &long] {
+        assert_eq!(found(&environment("")), RunOptions::default());
+        for value in ["{", "{\"pin\":3}", "{\"unheard\":1}", &many, &long] {
             assert!(found(&environment(value)).pin, "{value:.40}");
         }
     }

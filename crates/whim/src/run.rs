@@ -146,6 +146,8 @@ fn register(
             Err(error) if error.is_absence() => error,
             decided => return decided.map(Some),
         };
+        // A daemon says which name was meant.
+        options.check_names().map_err(ControlError::Refused)?;
         if begun.elapsed() < reach.wait() {
             std::thread::sleep(pause);
             if matches!(error, ControlError::Busy(_)) {
@@ -156,7 +158,6 @@ fn register(
         if strict {
             return Err(error);
         }
-        options.check_names().map_err(ControlError::Refused)?;
         let nobody = nobody_answers(&error, begun.elapsed());
         let Some(option) = not_held_here(reach, options, told) else {
             output::in_passing(&format!(
