@@ -208,14 +208,12 @@ fn ended_rows(daemon: &Daemon, journeys: &[Journey]) -> Vec<ProcessRow> {
     for journey in journeys {
         last.insert((journey.about.pid, journey.about.start_time), journey);
     }
+    let mut last: Vec<&Journey> = last.into_values().collect();
+    last.sort_by_key(|journey| journey.about.begun_ms);
     let mut rows = Vec::new();
-    for journey in journeys {
+    for journey in last {
         let about = &journey.about;
-        let process = (about.pid, about.start_time);
-        let is_last = last
-            .get(&process)
-            .is_some_and(|last| std::ptr::eq(*last, journey));
-        let Some(end) = about.end.as_ref().filter(|_| is_last) else {
+        let Some(end) = &about.end else {
             continue;
         };
         if end.at_home && processes::lives(about.pid, about.start_time) {
