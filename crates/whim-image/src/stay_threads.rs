@@ -1,12 +1,10 @@
 //! Reasons to stay that lie in single threads: all threads of a guest are alike in what they may do.
 
 use crate::freeze_observe::{Status, text};
+use crate::rebuild::runner::working_mask;
 use crate::stay::{FLAGS, Policy, StayReason, stat_field};
 use crate::stay_filters::{self, FilterReason};
 use whim_sys::foreign::{self, Resource};
-
-/// The signal by which threads are worked with that execute lists of ours.
-const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
 
 /// Reasons that lie in its threads.
 pub(crate) fn reasons(pid: i32, threads: &[i32], policy: &Policy, found: &mut Vec<StayReason>) {
@@ -45,7 +43,7 @@ pub(crate) fn reasons(pid: i32, threads: &[i32], policy: &Policy, found: &mut Ve
             continue;
         };
         // Trap: a-waiting-sigtrap
-        if own.all_pending() & own.blocked & TRAP != 0 {
+        if own.all_pending() & own.blocked & !working_mask() != 0 {
             add(StayReason::WaitingTrap);
         }
         // Each thread has filters of its own.
