@@ -1,5 +1,5 @@
-//! What `whim run` was told of a program that it runs without a daemon, in the program's environment: the daemon that is
-//! asked to take it up later finds it there, with the program and with what that starts.
+//! What `whim run` was told of a program, in the program's environment: a daemon that did not hear of it, and is asked to
+//! take it up later, finds it there, with the program and with what that starts; so does a `whim run` of the program's own.
 
 use crate::protocol::RunOptions;
 

@@ -330,6 +330,7 @@ mod tests {
         assert_eq!(not_held(&portable, None, false), None);
         assert!(not_held(&portable, None, true).is_some());
     }
+
     #[test]
     fn a_node_can_be_called_what_its_certificate_can_hold() {
         let long = "n".repeat(64);
