@@ -16,6 +16,8 @@ pub enum SystemPart {
     First,
     /// A program of Whimbrel's own.
     Ours,
+    /// Another node's program, which is a guest here.
+    Guest,
 }
 
 /// What is known of a process.
@@ -51,6 +53,9 @@ impl fmt::Display for NotCandidate {
         match self {
             Self::Part(SystemPart::First) => write!(f, "it is the first process of this machine"),
             Self::Part(SystemPart::Ours) => write!(f, "it is a program of Whimbrel's own"),
+            Self::Part(SystemPart::Guest) => {
+                write!(f, "it is another node's program, a guest here")
+            }
             Self::Unregistered => write!(
                 f,
                 "it was started neither by 'whim run' nor in 'whim shell', or while no daemon was here ('whim adopt' makes it one)"
@@ -175,6 +180,7 @@ mod tests {
         for (part, sentence) in [
             (SystemPart::First, "first process of this machine"),
             (SystemPart::Ours, "Whimbrel's own"),
+            (SystemPart::Guest, "a guest here"),
         ] {
             let facts = Facts {
                 part: Some(part),

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use whim_system_tests::process::{self, eventually};
-use whim_system_tests::{Case, Cluster, Result, Running, ensure};
+use whim_system_tests::{Case, Cluster, Context, Result, Running, ensure};
 
 use super::{SHORT, answers, echoes, knows, node};
 
@@ -19,6 +19,12 @@ pub(super) fn cases() -> Vec<Case> {
         Case::in_lab("orders::evacuate_is_named", 2, evacuated),
         Case::in_lab("orders::stopped_while_away", 2, stopped),
         Case::in_lab("orders::run_says_who_takes_no_guests", 2, begins_here),
+        Case::in_lab(
+            "orders::what_a_program_was_told_is_known_away",
+            2,
+            told_away,
+        ),
+        Case::in_lab("orders::a_guest_is_known_by_its_own_number", 2, numbers),
     ]
 }
 
@@ -43,6 +49,11 @@ fn begins_here(cluster: &Cluster) -> Result<()> {
         ),
         "{said}"
     );
+    let said = errors_of("n1", &["run", "--on", "best"])?;
+    ensure!(
+        said.starts_with("whim run: No other node takes the program now (Node n2 is being drained"),
+        "{said}"
+    );
     for words in [&["run"][..], &["run", "--on", "n1"]] {
         let said = errors_of("n1", words)?;
         ensure!(said.is_empty(), "{words:?}: {said}");
@@ -51,6 +62,58 @@ fn begins_here(cluster: &Cluster) -> Result<()> {
     let said = errors_of("n1", &["run", "--on", "n2"])?;
     ensure!(said.is_empty(), "{said}");
     Ok(())
+}
+
+/// Of a program away it was not said where it may go, nor how long its host is waited for.
+fn told_away(cluster: &Cluster) -> Result<()> {
+    let options = ["--avoid", "@slow", "--class", "batch", "--lease", "60"];
+    let mut talks = echoes(cluster, 1, &options)?;
+    let pid = talks[0].1;
+    for place in ["n2", "home"] {
+        cluster.move_to(pid, place)?;
+        let said = cluster.whim("n1", &["why", &pid.to_string()])?;
+        for sentence in [
+            "It may not go to @slow.",
+            "(--class batch)",
+            "silent for 60 s (--lease)",
+        ] {
+            ensure!(
+                said.contains(sentence),
+                "{place}: no {sentence:?} in {said}"
+            );
+        }
+    }
+    answers(&mut talks, "told")
+}
+
+/// Its host spoke of it as of a program of its own that nothing kept there.
+fn numbers(cluster: &Cluster) -> Result<()> {
+    const LAST_DESCENDANT: &str = "p=$0; while c=$(cat /proc/$p/task/*/children | cut -d' ' -f1 | head -n1); \
+        [ -n \"$c\" ]; do p=$c; done; echo $p";
+    let mut talks = echoes(cluster, 1, &[])?;
+    let pid = talks[0].1;
+    cluster.move_to(pid, "n2")?;
+    let row = cluster.row(pid)?.context("no row of it")?;
+    let supervisor = row.guest_supervisor_pid.context("no supervisor")?;
+    let there = cluster.run(
+        "n2",
+        &["sh", "-c", LAST_DESCENDANT, &supervisor.to_string()],
+    )?;
+    let there = there.trim();
+    ensure!(there != supervisor.to_string(), "no guest below {there}");
+    let said = cluster.whim("n2", &["why", there])?;
+    ensure!(
+        said.contains("Not a candidate: it is another node's program, a guest here"),
+        "{said}"
+    );
+    for words in [&["adopt", there][..], &["migrate", there, "n1"]] {
+        let said = cluster.refused("n2", words)?;
+        ensure!(
+            said.contains("It is another node's program"),
+            "{words:?}: {said}"
+        );
+    }
+    answers(&mut talks, "numbered")
 }
 
 /// It waited for a guest that was stopped by job control, and never said for whom, nor why.

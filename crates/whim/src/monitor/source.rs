@@ -22,6 +22,8 @@ impl Source {
     pub(super) fn open(connect: &Connect, from: Option<&Path>) -> Result<Self> {
         let Some(path) = from else {
             let mut client = connect()?;
+            // It tells something each second.
+            client.be_patient(crate::ANSWERS_WITHIN);
             client.send(&Request::Watch)?;
             return Ok(Self::Daemon(client));
         };

@@ -17,9 +17,6 @@ use crate::line::conversation::Conversation;
 use crate::moves::stay;
 use crate::settings::socket_in;
 
-/// A guest is the last descendant of its supervisor, which is in more than one namespace for it.
-const GENERATIONS_MAX: usize = 5;
-
 /// How long all of their supervisors may take to say how they are.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
 
@@ -79,7 +76,7 @@ pub(super) fn rows(host: &Host, stopped: &HashSet<StayId>) -> Vec<ProcessRow> {
 fn program(guest: &Guest) -> Option<Stat> {
     let supervisor = guest.supervisor()?;
     let mut generation = vec![supervisor.pid()];
-    for _ in 0..GENERATIONS_MAX {
+    for _ in 0..stay::GUEST_GENERATIONS_MAX {
         let next: Vec<i32> = generation.iter().flat_map(|pid| children(*pid)).collect();
         if next.is_empty() {
             break;

@@ -21,7 +21,9 @@ use crate::moves::journeys::{About, Journey, Journeys};
 use crate::moves::stay;
 use crate::moves::watching;
 use crate::words::counted;
-use whim_control::protocol::{Admission, Answer, LogRow, NodeRow, NodeState, ProcessRow, Why};
+use whim_control::protocol::{
+    Admission, Answer, LeaseChoice, LogRow, NodeRow, NodeState, ProcessRow, RunClass, Why,
+};
 use whim_machine::process::Process;
 use whim_machine::processes::{self, Caller, Stat};
 use whim_machine::sensors::{Report, float};
@@ -361,6 +363,7 @@ fn sentences_of(
         text.extend((status.state == State::Stopped).then(stay::stopped));
         if status.state != State::Home {
             text.extend(last_move);
+            text.extend(candidate.iter().flat_map(constraints));
             return text;
         }
     }
@@ -379,9 +382,8 @@ fn sentences_of(
         ));
     }
     text.extend(candidacy::reason(daemon.moves(), pid));
-    let constraints: Vec<String> = candidate.iter().flat_map(constraints).collect();
-    let is_free = constraints.is_empty();
-    text.extend(constraints);
+    let is_free = candidate.as_ref().is_none_or(may_go_anywhere);
+    text.extend(candidate.iter().flat_map(constraints));
     let mut reasons = stay::reasons(daemon.moves(), pid);
     reasons.extend(candidate.and_then(|candidate| candidate.found_to_stay));
     if reasons.is_empty() && is_free {
@@ -422,6 +424,12 @@ fn times(count: u64) -> String {
     }
 }
 
+fn may_go_anywhere(candidate: &Candidate) -> bool {
+    let options = &candidate.options;
+    !candidate.held && !options.pin && options.only.is_empty() && options.avoid.is_empty()
+}
+
+/// What its user has said of it.
 fn constraints(candidate: &Candidate) -> Vec<String> {
     let mut text = Vec::new();
     let options = &candidate.options;
@@ -434,6 +442,21 @@ fn constraints(candidate: &Candidate) -> Vec<String> {
     if !options.avoid.is_empty() {
         text.push(format!("It may not go to {}.", options.avoid.join(", ")));
     }
+    text.extend(options.class.map(|class| match class {
+        RunClass::Batch => {
+            "It computes, and may go as soon as it has begun (--class batch).".into()
+        }
+        RunClass::Interactive => "Somebody sits before it (--class interactive).".into(),
+    }));
+    text.extend(options.lease.map(|lease| match lease {
+        LeaseChoice::Infinite => {
+            "It waits for the other side for as long as that is silent (--lease inf).".into()
+        }
+        LeaseChoice::Milliseconds(lease) => format!(
+            "Away, it ends when the other side has been silent for {} s (--lease).",
+            float(lease) / 1000.0
+        ),
+    }));
     text
 }
 

@@ -235,11 +235,18 @@ fn take_up(
 }
 
 fn cannot_go(daemon: &Daemon, candidate: &Candidate, node: &str) -> Option<String> {
-    // Which one is the best, or has a label, is found out when it goes.
-    if node == daemon.cluster().node() || node == "best" || node.starts_with('@') {
-        return None;
-    }
-    let refused = destinations::takes(daemon.moves(), candidate, node).err()?;
+    let moves = daemon.moves();
+    let refused = match node {
+        _ if node == daemon.cluster().node() => return None,
+        // Which one is the best, or has a label, is found out when it goes.
+        "best" => destinations::any_takes(moves, candidate, None).err()?,
+        _ => match node.strip_prefix('@') {
+            Some(label) => destinations::any_takes(moves, candidate, Some(label)).err()?,
+            None => destinations::takes(moves, candidate, node)
+                .err()?
+                .to_string(),
+        },
+    };
     Some(format!(
         "{refused}. The program begins here, and goes there if that changes within {} s",
         FIRST_MOVE.as_secs()

@@ -127,6 +127,35 @@ pub(crate) async fn check_anew(
     }
 }
 
+/// Whether another node, with this label, takes such a program now; this node has it already.
+///
+/// # Errors
+/// None does; why the last of them does not.
+pub(crate) fn any_takes(
+    moves: &Moves,
+    candidate: &Candidate,
+    label: Option<&str>,
+) -> Result<(), String> {
+    let cluster = moves.ground().cluster();
+    let mut why = String::new();
+    for member in cluster.members() {
+        let labels = labels_of(moves.ground().membership(), &member.name);
+        let is_meant = label.is_none_or(|label| labels.iter().any(|has| has == label));
+        match is_meant && member.name == cluster.node() {
+            true if label.is_some() => return Ok(()),
+            false if is_meant => match takes(moves, candidate, &member.name) {
+                Ok(()) => return Ok(()),
+                Err(error) => why = format!(" ({error})"),
+            },
+            _ => {}
+        }
+    }
+    Err(match label {
+        Some(label) => format!("No node with the label @{label} takes the program now{why}"),
+        None => format!("No other node takes the program now{why}"),
+    })
+}
+
 /// The labels of a node, as it reported them last.
 fn labels_of(membership: &Membership, node: &str) -> Vec<String> {
     let peers = membership.peers();

@@ -114,7 +114,33 @@ pub(crate) fn part_of_the_system(
         || moves
             .programs()
             .are_executed_by(moves.probes(), stat, patience);
-    ours.then_some(SystemPart::Ours)
+    if ours {
+        return Some(SystemPart::Ours);
+    }
+    is_guest(moves, stat).then_some(SystemPart::Guest)
+}
+
+/// A guest is no further below its supervisor, which is in more than one namespace for it.
+pub(crate) const GUEST_GENERATIONS_MAX: usize = 5;
+
+/// Whether it is another node's program here.
+fn is_guest(moves: &Moves, stat: &Stat) -> bool {
+    let supervisors: Vec<i32> = {
+        let guests = moves.host().guests();
+        let guests = guests.by_key.values();
+        guests.map(|guest| guest.supervisor_pid).collect()
+    };
+    let mut above = stat.parent;
+    for _ in 0..GUEST_GENERATIONS_MAX {
+        if supervisors.is_empty() || above <= FIRST {
+            return false;
+        }
+        if supervisors.contains(&above) {
+            return true;
+        }
+        above = processes::stat(above).map_or(0, |stat| stat.parent);
+    }
+    false
 }
 
 /// Whether a tracer is no debugger but a supervisor of this daemon, which moves what it traces. It does so before its
@@ -144,6 +170,9 @@ pub(crate) fn of_part(part: SystemPart) -> &'static str {
         }
         SystemPart::Ours => {
             "It is a program of Whimbrel's own (a daemon, a supervisor, or 'whim' itself), which belongs to this node, and stays here."
+        }
+        SystemPart::Guest => {
+            "It is another node's program, which is a guest here: its home alone moves it, and 'whim ps' shows by which name."
         }
     }
 }
