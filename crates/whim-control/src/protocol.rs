@@ -95,7 +95,7 @@ impl RunOptions {
         }
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"@-_.".contains(&byte);
         if let Some(odd) = named.find(|name| !name.bytes().all(allowed)) {
-            return Err(format!("{odd:?} is no name of a node or label"));
+            return Err(impossible(odd));
         }
         if let Some(on) = self.on.as_ref().filter(|on| self.avoid.contains(on)) {
             return Err(format!("--on {on} and --avoid {on} cannot both hold"));
@@ -145,9 +145,7 @@ impl RunOptions {
         };
         match named.find(|name| !possible(name)) {
             None => Ok(()),
-            Some(odd) => Err(format!(
-                "No node and no label can be called {odd:?}: names of nodes consist of a-z, 0-9 and '-'"
-            )),
+            Some(odd) => Err(impossible(odd)),
         }
     }
 
@@ -178,6 +176,12 @@ pub struct Decided {
     pub record: Record,
     /// The numbers by which the record names nodes.
     pub nodes: BTreeMap<String, u64>,
+}
+
+fn impossible(name: &str) -> String {
+    format!(
+        "No node and no label can be called {name:?}: names of nodes consist of a-z, 0-9 and '-'"
+    )
 }
 
 /// `--class`: how the balancer treats a program.
