@@ -164,7 +164,11 @@ impl Program {
         };
         let mut cases = vec![Case::new(quick, move |setting| self.quick(setting, false))];
         if self.between_kernels {
-            let name = format!("programs::between_kernels::{}", self.name);
+            let name = if self.in_gate {
+                format!("programs::between_kernels::{}", self.name)
+            } else {
+                format!("programs::full::{}::between_kernels", self.name)
+            };
             cases.push(Case::new(name, move |setting| self.quick(setting, true)));
         }
         let name = format!("programs::full::{}::unmoved_twice", self.name);

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 /// What is before the first `::` of the tests' paths.
-const TOGETHER: [&str; 43] = [
+const TOGETHER: [&str; 46] = [
     "alone",
     "bad_input",
     "behaviours",
@@ -30,6 +30,7 @@ const TOGETHER: [&str; 43] = [
     "history",
     "hostile",
     "identity",
+    "jobs",
     "json",
     "kept",
     "kinds",
@@ -39,9 +40,11 @@ const TOGETHER: [&str; 43] = [
     "matrix",
     "membership",
     "messages",
+    "metrics",
     "namespaces",
     "observed",
     "orders",
+    "page",
     "places",
     "programs",
     "removal",

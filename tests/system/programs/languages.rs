@@ -7,7 +7,9 @@ use whim_system_tests::{Result, guest};
 pub(super) const PYTHON: &str = "/usr/bin/python3";
 
 pub(super) const PROGRAMS: &[Program] = &[
-    Program::new("python_numeric", 200, |s| python(s, "numeric.py")).runs(20),
+    Program::new("python_numeric", 200, |s| python(s, "numeric.py"))
+        .runs(20)
+        .not_in_gate(),
     Program::new("python_threads", 1500, |s| python(s, "threads.py")),
     Program::new("python_subprocess", 130, |s| python(s, "children.py")).not_in_gate(),
     Program::new("python_sockets", 500, |s| python(s, "sockets.py")),
@@ -18,11 +20,13 @@ pub(super) const PROGRAMS: &[Program] = &[
     Program::new("java_sockets", 60, |s| java(s, "Echo")).not_in_gate(),
     Program::new("go_goroutines", 70, go)
         .runs(20)
-        .between_kernels(),
+        .between_kernels()
+        .not_in_gate(),
     Program::new("go_http", 80, go_http),
     Program::new("node_workers", 90, |s| {
         interpreted("node", "workers.js", s.size)
-    }),
+    })
+    .not_in_gate(),
     Program::new("node_timers", 50, |s| {
         interpreted("node", "timers.js", s.size)
     })
