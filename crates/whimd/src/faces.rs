@@ -8,6 +8,7 @@ pub(crate) mod listing;
 pub(crate) mod metrics;
 pub(crate) mod options;
 pub(crate) mod port;
+mod reasons;
 pub(crate) mod registering;
 pub(crate) mod requests;
 pub(crate) mod server;

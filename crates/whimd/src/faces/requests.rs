@@ -10,6 +10,7 @@ use whim_secret::Concealed;
 use crate::daemon::Daemon;
 use crate::faces::health;
 use crate::faces::listing;
+use crate::faces::reasons;
 use crate::faces::tuning;
 use crate::ground::Ground;
 use crate::host::orders::Orders;
@@ -150,7 +151,7 @@ pub(super) async fn handle(
             send_all(vec![Answer::CpuAway { time, moves }])
         }
         Request::Why { pid } => {
-            let why = listing::why(daemon, caller, pid)
+            let why = reasons::why(daemon, caller, pid)
                 .await
                 .map_err(|e| e.to_string())?;
             send_all(vec![Answer::Why(why)])
