@@ -40,7 +40,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         case("spreads_and_says_why", 3, &["--cpu", "0.3,0.3,0.3"], spread),
         case("full::a_reader_comes_home_and_leaves_again", 2, two, reader),
-        case("a_script_of_forks_stays", 2, two, forks),
+        case("full::a_script_of_forks_stays", 2, two, forks),
         case("who_waits_at_a_terminal_comes_home", 2, two, terminal),
         case("full::an_interactive_one_stays", 2, two, interactive),
         case("what_a_user_places_stays_there", 2, two, placed),
@@ -48,7 +48,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case("why_the_last_try_failed", 2, two, failed),
         case("memory_is_ushered", 3, &["--memory", "512M"], memory),
         case(
-            "twice_as_fast_has_twice_as_many",
+            "full::twice_as_fast_has_twice_as_many",
             2,
             &["--cpu", "0.6,0.3"],
             twice,

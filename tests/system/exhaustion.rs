@@ -27,7 +27,7 @@ pub(crate) fn cases() -> Vec<Case> {
         }),
         case("disk_of_the_program", disk_of_the_program),
         case("quota_of_the_program", quota_of_the_program),
-        case("memory_of_the_host", memory_of_the_host),
+        case("full::memory_of_the_host", memory_of_the_host),
         case("processes_at_home", processes_at_home),
         Case::new("exhaustion::processes_of_a_user", |_| processes_of_a_user()),
         case("descriptors_of_homes_daemon", |cluster| {

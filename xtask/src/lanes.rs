@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 /// What is before the first `::` of the tests' paths.
-const TOGETHER: [&str; 46] = [
+const TOGETHER: [&str; 49] = [
     "alone",
     "bad_input",
     "behaviours",
@@ -23,6 +23,7 @@ const TOGETHER: [&str; 46] = [
     "elevation",
     "escape",
     "exactness",
+    "faults",
     "files",
     "filters",
     "freezers",
@@ -39,6 +40,7 @@ const TOGETHER: [&str; 46] = [
     "losses",
     "matrix",
     "membership",
+    "memory",
     "messages",
     "metrics",
     "namespaces",
@@ -49,6 +51,7 @@ const TOGETHER: [&str; 46] = [
     "programs",
     "removal",
     "rights",
+    "schedules",
     "secrets",
     "signal_descriptors",
     "stay",
