@@ -9,7 +9,7 @@ pub(super) const PROGRAMS: &[Program] = &[
         .not_in_gate(),
     Program::new("thread_makers", 400, |s| compiled(s, "makers")).not_in_gate(),
     Program::new("forks", 1500, |s| compiled(s, "forks")),
-    Program::new("serial_numbers", 4000, |s| compiled(s, "serial")).moves(8, 200),
+    Program::new("serial_numbers", 4000, |s| compiled(s, "serial")).moves(15, 200),
     Program::new("clocks", 1200, |s| compiled(s, "clocks")).between_kernels(),
     Program::new("identity", 500, |s| compiled(s, "identity")),
 ];
