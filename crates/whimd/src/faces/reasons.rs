@@ -93,6 +93,7 @@ pub(super) fn sentences_of(
         if status.state != State::Home {
             text.extend(last_move);
             text.extend(candidate.iter().flat_map(constraints));
+            text.extend(candidate.iter().flat_map(terms));
             return text;
         }
     }
@@ -111,8 +112,10 @@ pub(super) fn sentences_of(
         ));
     }
     text.extend(candidacy::reason(daemon.moves(), pid));
-    let is_free = candidate.as_ref().is_none_or(may_go_anywhere);
-    text.extend(candidate.iter().flat_map(constraints));
+    let constraints: Vec<String> = candidate.iter().flat_map(constraints).collect();
+    let is_free = constraints.is_empty();
+    text.extend(constraints);
+    text.extend(candidate.iter().flat_map(terms));
     let mut reasons = stay::reasons(daemon.moves(), pid);
     reasons.extend(candidate.and_then(|candidate| candidate.found_to_stay));
     if reasons.is_empty() && is_free {
@@ -153,12 +156,7 @@ fn times(count: u64) -> String {
     }
 }
 
-fn may_go_anywhere(candidate: &Candidate) -> bool {
-    let options = &candidate.options;
-    !candidate.held && !options.pin && options.only.is_empty() && options.avoid.is_empty()
-}
-
-/// What its user has said of it.
+/// Where its user lets it go, if not everywhere.
 fn constraints(candidate: &Candidate) -> Vec<String> {
     let mut text = Vec::new();
     let options = &candidate.options;
@@ -171,13 +169,19 @@ fn constraints(candidate: &Candidate) -> Vec<String> {
     if !options.avoid.is_empty() {
         text.push(format!("It may not go to {}.", options.avoid.join(", ")));
     }
-    text.extend(options.class.map(|class| match class {
+    text
+}
+
+/// What else its user has said of it.
+fn terms(candidate: &Candidate) -> Vec<String> {
+    let options = &candidate.options;
+    let class = options.class.map(|class| match class {
         RunClass::Batch => {
             "It computes, and may go as soon as it has begun (--class batch).".into()
         }
         RunClass::Interactive => "Somebody sits before it (--class interactive).".into(),
-    }));
-    text.extend(options.lease.map(|lease| match lease {
+    });
+    let lease = options.lease.map(|lease| match lease {
         LeaseChoice::Infinite => {
             "It waits for the other side for as long as that is silent (--lease inf).".into()
         }
@@ -185,8 +189,8 @@ fn constraints(candidate: &Candidate) -> Vec<String> {
             "Away, it ends when the other side has been silent for {} s (--lease).",
             float(lease) / 1000.0
         ),
-    }));
-    text
+    });
+    class.into_iter().chain(lease).collect()
 }
 
 fn last_end(journeys: &Journeys, caller: &Caller, pid: i32) -> Option<String> {

@@ -139,15 +139,18 @@ pub(crate) fn any_takes(
     let cluster = moves.ground().cluster();
     let mut why = String::new();
     for member in cluster.members() {
-        let labels = labels_of(moves.ground().membership(), &member.name);
-        let is_meant = label.is_none_or(|label| labels.iter().any(|has| has == label));
-        match is_meant && member.name == cluster.node() {
-            true if label.is_some() => return Ok(()),
-            false if is_meant => match takes(moves, candidate, &member.name) {
-                Ok(()) => return Ok(()),
-                Err(error) => why = format!(" ({error})"),
-            },
-            _ => {}
+        if label.is_some_and(|label| !is_labelled(moves, &member.name, label)) {
+            continue;
+        }
+        if member.name == cluster.node() {
+            match label {
+                Some(_) => return Ok(()),
+                None => continue,
+            }
+        }
+        match takes(moves, candidate, &member.name) {
+            Ok(()) => return Ok(()),
+            Err(error) => why = format!(" ({error})"),
         }
     }
     Err(match label {
@@ -163,6 +166,11 @@ fn labels_of(membership: &Membership, node: &str) -> Vec<String> {
     heard.map_or_else(Vec::new, |health| health.report.labels.clone())
 }
 
+fn is_labelled(moves: &Moves, node: &str, label: &str) -> bool {
+    let labels = labels_of(moves.ground().membership(), node);
+    labels.iter().any(|has| has == label)
+}
+
 /// Of the nodes with this label, the least loaded one that could take the process.
 ///
 /// # Errors
@@ -172,12 +180,7 @@ pub(crate) fn best_labelled(
     target: &Target,
     label: &str,
 ) -> Result<String, MoveError> {
-    let labelled = |node: &str| {
-        labels_of(moves.ground().membership(), node)
-            .iter()
-            .any(|has| has == label)
-    };
-    let found = least_loaded(moves, target, labelled);
+    let found = least_loaded(moves, target, |node| is_labelled(moves, node, label));
     found
         .map(|(_, node)| node)
         .ok_or_else(|| MoveError::NoneLabelled {

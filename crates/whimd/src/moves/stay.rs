@@ -125,22 +125,13 @@ pub(crate) const GUEST_GENERATIONS_MAX: usize = 5;
 
 /// Whether it is another node's program here.
 fn is_guest(moves: &Moves, stat: &Stat) -> bool {
-    let supervisors: Vec<i32> = {
-        let guests = moves.host().guests();
-        let guests = guests.by_key.values();
-        guests.map(|guest| guest.supervisor_pid).collect()
-    };
-    let mut above = stat.parent;
-    for _ in 0..GUEST_GENERATIONS_MAX {
-        if supervisors.is_empty() || above <= FIRST {
-            return false;
-        }
-        if supervisors.contains(&above) {
-            return true;
-        }
-        above = processes::stat(above).map_or(0, |stat| stat.parent);
+    if moves.host().guests().by_key.is_empty() {
+        return false;
     }
-    false
+    let parent = |stat: &Stat| processes::stat(stat.parent).ok();
+    std::iter::successors(parent(stat), parent)
+        .take(GUEST_GENERATIONS_MAX)
+        .any(|above| carries_a_guest(moves, &above))
 }
 
 /// Whether a tracer is no debugger but a supervisor of this daemon, which moves what it traces. It does so before its
@@ -152,13 +143,16 @@ pub(crate) fn is_home_supervisor(moves: &Moves, tracer: i32) -> bool {
 
 /// Whether this daemon started it to carry a journey, or a guest.
 fn is_supervisor(moves: &Moves, stat: &Stat) -> bool {
-    let known = Some((stat.pid, stat.start_time));
     let of_home = moves.journeys().are_carried_by(stat.pid, stat.start_time);
-    of_home || {
-        let guests = moves.host().guests();
-        let mut guests = guests.by_key.values();
-        guests.any(|guest| Some((guest.supervisor_pid, guest.supervisor_start_time)) == known)
-    }
+    of_home || carries_a_guest(moves, stat)
+}
+
+fn carries_a_guest(moves: &Moves, stat: &Stat) -> bool {
+    let guests = moves.host().guests();
+    let mut guests = guests.by_key.values();
+    guests.any(|guest| {
+        (guest.supervisor_pid, guest.supervisor_start_time) == (stat.pid, stat.start_time)
+    })
 }
 
 /// Why a part of the system stays, whoever asks for it.
