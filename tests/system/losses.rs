@@ -43,6 +43,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case("killed_while_away", killed_while_away),
         case("host_stalls", host_stalls),
         case("next_host_out_of_reach", next_out_of_reach),
+        case("homes_disk_stands_still", homes_disk_stands_still),
         Case::new("losses::home_is_busy_after_a_move", |_| {
             Plans::with_lab(3, busy_after_a_move)
         }),
@@ -336,6 +337,71 @@ fn next_out_of_reach(cluster: &Cluster) -> Result<()> {
         "It took no longer than a lease, so this shows nothing"
     );
     cluster.lab(&["heal", "n2", "n3"])?;
+    grows(cluster, pid)?;
+    cluster.move_to(pid, "n3")?;
+    cluster.move_to(pid, "home")?;
+    finish(cluster, &mut guest, pid)
+}
+
+/// Where home keeps its journals.
+const JOURNEYS: &str = "/var/lib/whim/journeys";
+
+/// A file system on which no write ends.
+struct Frozen<'a>(&'a Cluster);
+
+impl<'a> Frozen<'a> {
+    fn begin(cluster: &'a Cluster) -> Result<Self> {
+        cluster.run("n1", &["fsfreeze", "--freeze", JOURNEYS])?;
+        Ok(Self(cluster))
+    }
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.run("n1", &["fsfreeze", "--unfreeze", JOURNEYS]) {
+            eprintln!("{JOURNEYS} stays frozen: {error}");
+        }
+    }
+}
+
+/// Home's disk takes nothing for longer than a lease, when a program is to move on: home is heard of
+/// meanwhile, and the program goes on where it is.
+fn homes_disk_stands_still(cluster: &Cluster) -> Result<()> {
+    let image = cluster.directory().join("journeys.img");
+    std::fs::File::create(&image)?.set_len(32 << 20)?;
+    let image = image.display();
+    let script = format!(
+        "mkfs.ext4 -q {image} || exit 1
+         mount -o loop {image} {JOURNEYS} || exit 9
+         chmod 700 {JOURNEYS}"
+    );
+    let made = process::output(
+        &mut cluster.command("n1", &["sh", "-c", &script]),
+        AFTER_LEASE,
+    )?;
+    if made.status.code() == Some(9) {
+        println!("skipped: this machine mounts no file system out of a file (CONFIG_BLK_DEV_LOOP)");
+        return Ok(());
+    }
+    let errors = String::from_utf8_lossy(&made.stderr).into_owned();
+    ensure!(made.status.success(), "No file system: {errors}");
+    let (mut guest, pid) = patient(cluster, &["counts"])?;
+    cluster.move_to(pid, "n2")?;
+    {
+        let _frozen = Frozen::begin(cluster)?;
+        let begun = Instant::now();
+        let reason = cluster.refused("n1", &["migrate", &pid.to_string(), "n3"])?;
+        println!("after {:.1} s: {reason}", begun.elapsed().as_secs_f64());
+        ensure!(
+            begun.elapsed() >= LEASE,
+            "It took no longer than a lease, so this shows nothing"
+        );
+        // Whoever does not hear of home for a second lease is given up.
+        eventually(AFTER_LEASE, "three leases have passed", || {
+            grows(cluster, pid)?;
+            Ok((begun.elapsed() > LEASE * 3).then_some(()))
+        })?;
+    }
     grows(cluster, pid)?;
     cluster.move_to(pid, "n3")?;
     cluster.move_to(pid, "home")?;

@@ -1,9 +1,19 @@
 //! The journal of one journey: lines of JSON, the only authority on which epoch is valid.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write};
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use whim_journey::job::Event;
+
+/// Entries that wait for the disk; further ones are refused.
+const MOST_WAITING: usize = 256;
+/// How long a note waits to be written. A disk that works takes microseconds, and what was noted is
+/// then to be read at once; one that stands still must not keep heartbeats waiting, and leases are of
+/// seconds.
+const PATIENCE: Duration = Duration::from_millis(10);
 
 /// An entry on its way to the disk.
 #[derive(Debug)]
@@ -17,69 +27,152 @@ impl Syncing {
         match self.done.try_recv() {
             Ok(result) => Some(result),
             Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(Err(io::Error::other(
-                "the thread that waited for the disk has ended",
-            ))),
+            Err(TryRecvError::Disconnected) => Some(Err(writer_ended())),
+        }
+    }
+
+    /// Waits for its end, however long that takes.
+    fn wait(self) -> io::Result<()> {
+        self.done.recv().unwrap_or_else(|_| Err(writer_ended()))
+    }
+}
+
+fn writer_ended() -> io::Error {
+    io::Error::other("the thread that waited for the disk has ended")
+}
+
+/// A line for the journal's file.
+#[derive(Debug)]
+struct Entry {
+    /// With its line feed; empty: nothing is written.
+    line: String,
+    /// The disk has to have it, too.
+    is_synced: bool,
+    done: Sender<io::Result<()>>,
+}
+
+#[derive(Debug)]
+struct Writer {
+    file: File,
+    /// The last line is incomplete, so no other may be joined to it.
+    is_torn: bool,
+}
+
+impl Writer {
+    fn write(&mut self, entry: &Entry) -> io::Result<()> {
+        if entry.line.is_empty() {
+            return Ok(());
+        }
+        let gap = if self.is_torn { "\n" } else { "" };
+        let line = format!("{gap}{}", entry.line);
+        let written = self.file.write_all(line.as_bytes());
+        self.is_torn = written.is_err();
+        written?;
+        if entry.is_synced {
+            self.file.sync_data()?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    entries: VecDeque<Entry>,
+    /// A thread takes the entries, one by one, until there are none.
+    is_served: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    waiting: Mutex<Waiting>,
+    writer: Mutex<Writer>,
+}
+
+impl Shared {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next entry; with the last one this thread's service ends.
+    fn next(&self) -> Option<Entry> {
+        let mut waiting = self.waiting();
+        let entry = waiting.entries.pop_front();
+        waiting.is_served = entry.is_some();
+        entry
+    }
+
+    /// Writes all that waits.
+    fn serve(&self) {
+        while let Some(entry) = self.next() {
+            let written = self.writer().write(&entry);
+            // Nobody waits any more for a note that took long, or if the move has failed.
+            if let Err(unheard) = entry.done.send(written)
+                && let Err(error) = unheard.0
+            {
+                tracing::warn!(%error, "the journal lacks an entry");
+            }
         }
     }
 }
 
 /// An open journal. Its room on the disk was set aside when it was made, as far as the file system
 /// can do that.
+///
+/// Even a write into the page cache waits while a file system is frozen or commits much of others'. So
+/// entries are written by a thread of their own, which is there only as long as any wait: the one that
+/// has them written also has heartbeats to send.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    file: File,
-    /// The last line is incomplete, so no other may be joined to it.
-    is_torn: bool,
+    shared: Arc<Shared>,
 }
 
 impl Journal {
     /// Takes the file as the daemon has opened it, for appending.
     #[must_use]
     pub(crate) fn new(file: File) -> Self {
-        Self {
+        let writer = Writer {
             file,
             is_torn: false,
+        };
+        Self {
+            shared: Arc::new(Shared {
+                waiting: Mutex::default(),
+                writer: Mutex::new(writer),
+            }),
         }
     }
 
     /// Appends an entry on which nothing depends except what is told of the journey. A failure is only
-    /// logged, because a full disk must not cost the process.
+    /// logged, because a full disk must not cost the process; nor is a disk waited for that stands still.
     pub(crate) fn note(&mut self, event: &Event) {
-        if let Err(error) = self.append(event) {
+        let written = match self.enter(event, false) {
+            Ok(syncing) => syncing.done.recv_timeout(PATIENCE).unwrap_or(Ok(())),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = written {
             tracing::warn!(%error, "the journal lacks an entry");
         }
     }
 
-    /// Appends an entry that need not survive a power failure.
+    /// Appends an entry that need not survive a power failure, and waits until it is written.
     ///
     /// # Errors
     /// The file system fails.
     pub(crate) fn append(&mut self, event: &Event) -> io::Result<()> {
-        let mut line = serde_json::to_string(event)?;
-        line.push('\n');
-        if self.is_torn {
-            line.insert(0, '\n');
-        }
-        let written = self.file.write_all(line.as_bytes());
-        self.is_torn = written.is_err();
-        written
+        self.enter(event, false)?.wait()
     }
 
     /// Appends an entry, and has another thread wait until it is on disk: a disk may take longer than a
     /// lease, and heartbeats have to go on meanwhile.
     ///
     /// # Errors
-    /// The file system fails.
+    /// There is no thread for it, or too much waits for the disk.
     pub(crate) fn begin_commit(&mut self, event: &Event) -> io::Result<Syncing> {
-        self.append(event)?;
-        let file = self.file.try_clone()?;
-        let (sender, done) = channel();
-        std::thread::Builder::new().spawn(move || {
-            // Nobody waits any more if the move has failed.
-            let _ = sender.send(file.sync_data());
-        })?;
-        Ok(Syncing { done })
+        self.enter(event, true)
     }
 
     /// Appends an entry and waits until it is on disk.
@@ -87,16 +180,56 @@ impl Journal {
     /// # Errors
     /// The file system fails.
     pub(crate) fn commit(&mut self, event: &Event) -> io::Result<()> {
-        self.append(event)?;
-        self.file.sync_data()
+        self.enter(event, true)?.wait()
+    }
+
+    fn enter(&self, event: &Event, is_synced: bool) -> io::Result<Syncing> {
+        let mut line = serde_json::to_string(event)?;
+        line.push('\n');
+        self.enter_line(line, is_synced)
+    }
+
+    fn enter_line(&self, line: String, is_synced: bool) -> io::Result<Syncing> {
+        let (sender, done) = channel();
+        let mut waiting = self.shared.waiting();
+        if waiting.entries.len() >= MOST_WAITING {
+            return Err(io::Error::other(format!(
+                "{MOST_WAITING} entries wait for the disk already"
+            )));
+        }
+        waiting.entries.push_back(Entry {
+            line,
+            is_synced,
+            done: sender,
+        });
+        if !waiting.is_served {
+            let shared = Arc::clone(&self.shared);
+            let thread = std::thread::Builder::new().spawn(move || shared.serve());
+            match thread {
+                Ok(_) => waiting.is_served = true,
+                Err(error) if is_synced => {
+                    waiting.entries.pop_back();
+                    return Err(error);
+                }
+                // Without a thread it is better to wait than to lack an entry.
+                Err(_) => {
+                    drop(waiting);
+                    self.shared.serve();
+                }
+            }
+        }
+        Ok(Syncing { done })
     }
 }
 
 impl Drop for Journal {
-    /// Gives back the room that was set aside and not used.
+    /// Writes what waits, and gives back the room that was set aside and not used.
     fn drop(&mut self) {
-        if let Ok(about) = self.file.metadata() {
-            let _ = self.file.set_len(about.len());
+        let last = self.enter_line(String::new(), false);
+        let _ = last.and_then(Syncing::wait);
+        let writer = self.shared.writer();
+        if let Ok(about) = writer.file.metadata() {
+            let _ = writer.file.set_len(about.len());
         }
     }
 }
@@ -118,7 +251,7 @@ mod tests {
         journal.note(&event(2));
         // As it is when a part of an entry has reached the disk, and room was made then.
         std::fs::write(&path, "{\"event\":\"ackn").expect("written");
-        journal.file = opened(&path);
+        journal.shared.writer().file = opened(&path);
         journal.commit(&event(3)).expect("written");
         journal.note(&event(4));
         drop(journal);
