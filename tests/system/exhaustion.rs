@@ -183,31 +183,37 @@ fn disk_of_the_program(cluster: &Cluster) -> Result<()> {
     tells_of(cluster, "/tmp/small", "No space left on device")
 }
 
-/// The same with a quota. Of the file systems that have one, this machine may have btrfs.
+/// Makes a file system in a file, and mounts it on the first node, by a script that is given the file's
+/// path; whether this machine can do that, or else the script ends with 9.
+pub(crate) fn mounted(cluster: &Cluster, bytes: u64, script: &str) -> Result<bool> {
+    let image = cluster.directory().join("file-system.img");
+    fs::File::create(&image)?.set_len(bytes)?;
+    let image = image.display().to_string();
+    let mut make = cluster.command("n1", &["sh", "-c", script, "sh", &image]);
+    let made = process::output(&mut make, PATIENCE)?;
+    let errors = String::from_utf8_lossy(&made.stderr).into_owned();
+    if made.status.code() == Some(9) {
+        println!("skipped: this machine cannot make or mount such a file system: {errors}");
+        return Ok(false);
+    }
+    ensure!(made.status.success(), "No file system: {errors}");
+    Ok(true)
+}
+
+/// The same with a quota. Of the file systems that have one, this machine may have btrfs
+/// (btrfs-progs, CONFIG_BTRFS_FS).
 fn quota_of_the_program(cluster: &Cluster) -> Result<()> {
-    let image = cluster.directory().join("quota.img");
-    fs::File::create(&image)?.set_len(128 << 20)?;
-    let script = format!(
-        "command -v mkfs.btrfs >/dev/null || exit 9
+    let script = r#"command -v mkfs.btrfs >/dev/null || exit 9
          set -e
-         mkfs.btrfs -q -m single {0}
+         mkfs.btrfs -q -m single "$1"
          mkdir /tmp/quota
-         mount -o loop {0} /tmp/quota || exit 9
+         mount -o loop "$1" /tmp/quota || exit 9
          btrfs quota enable /tmp/quota
          btrfs subvolume create /tmp/quota/own
-         btrfs qgroup limit 2m /tmp/quota/own",
-        image.display()
-    );
-    let mut make = cluster.command("n1", &["sh", "-c", &script]);
-    let made = process::output(&mut make, PATIENCE)?;
-    if made.status.code() == Some(9) {
-        println!(
-            "skipped: this machine has no file system with quotas (btrfs-progs, CONFIG_BTRFS_FS)"
-        );
+         btrfs qgroup limit 2m /tmp/quota/own"#;
+    if !mounted(cluster, 128 << 20, script)? {
         return Ok(());
     }
-    let errors = String::from_utf8_lossy(&made.stderr).into_owned();
-    ensure!(made.status.success(), "No quota: {errors}");
     tells_of(cluster, "/tmp/quota/own", "Disk quota exceeded")
 }
 

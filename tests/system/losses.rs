@@ -7,6 +7,8 @@ use whim_system_tests::plans::{Plans, stopped};
 use whim_system_tests::process::{self, eventually};
 use whim_system_tests::{Case, Cluster, Context, Result, Running, Setting, Talk, ensure, guest};
 
+use crate::exhaustion::mounted;
+
 /// The lab's lease.
 const LEASE: Duration = Duration::from_secs(2);
 /// Half a lease: what takes longer was blocked.
@@ -367,24 +369,14 @@ impl Drop for Frozen<'_> {
 /// Home's disk takes nothing for longer than a lease, when a program is to move on: home is heard of
 /// meanwhile, and the program goes on where it is.
 fn homes_disk_stands_still(cluster: &Cluster) -> Result<()> {
-    let image = cluster.directory().join("journeys.img");
-    std::fs::File::create(&image)?.set_len(32 << 20)?;
-    let image = image.display();
     let script = format!(
-        "mkfs.ext4 -q {image} || exit 1
-         mount -o loop {image} {JOURNEYS} || exit 9
-         chmod 700 {JOURNEYS}"
+        r#"mkfs.ext4 -q "$1" || exit 1
+         mount -o loop "$1" {JOURNEYS} || exit 9
+         chmod 700 {JOURNEYS}"#
     );
-    let made = process::output(
-        &mut cluster.command("n1", &["sh", "-c", &script]),
-        AFTER_LEASE,
-    )?;
-    if made.status.code() == Some(9) {
-        println!("skipped: this machine mounts no file system out of a file (CONFIG_BLK_DEV_LOOP)");
+    if !mounted(cluster, 32 << 20, &script)? {
         return Ok(());
     }
-    let errors = String::from_utf8_lossy(&made.stderr).into_owned();
-    ensure!(made.status.success(), "No file system: {errors}");
     let (mut guest, pid) = patient(cluster, &["counts"])?;
     cluster.move_to(pid, "n2")?;
     {
@@ -396,7 +388,7 @@ fn homes_disk_stands_still(cluster: &Cluster) -> Result<()> {
             begun.elapsed() >= LEASE,
             "It took no longer than a lease, so this shows nothing"
         );
-        // Whoever does not hear of home for a second lease is given up.
+        // A guest ends when home has been silent for two leases.
         eventually(AFTER_LEASE, "three leases have passed", || {
             grows(cluster, pid)?;
             Ok((begun.elapsed() > LEASE * 3).then_some(()))
