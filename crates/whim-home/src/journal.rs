@@ -184,19 +184,20 @@ impl Journal {
     }
 
     fn enter(&self, event: &Event, is_synced: bool) -> io::Result<Syncing> {
+        if self.shared.waiting().entries.len() >= MOST_WAITING {
+            return Err(io::Error::other(format!(
+                "{MOST_WAITING} entries wait for the disk already"
+            )));
+        }
         let mut line = serde_json::to_string(event)?;
         line.push('\n');
         self.enter_line(line, is_synced)
     }
 
+    /// Hands a line over, however many wait: the last one, on which [`Drop`] waits, has to find room.
     fn enter_line(&self, line: String, is_synced: bool) -> io::Result<Syncing> {
         let (sender, done) = channel();
         let mut waiting = self.shared.waiting();
-        if waiting.entries.len() >= MOST_WAITING {
-            return Err(io::Error::other(format!(
-                "{MOST_WAITING} entries wait for the disk already"
-            )));
-        }
         waiting.entries.push_back(Entry {
             line,
             is_synced,
