@@ -47,6 +47,7 @@ pub(crate) fn cases() -> Vec<Case> {
             2,
             refusals_change_nothing,
         ),
+        Case::in_lab("orders::moved_as_soon_as_it_is_begun", 2, at_once),
         Case::in_lab("orders::labels", 3, labels),
         Case::in_lab("orders::shell", 2, shell),
         Case::in_lab("orders::only_of_administrators", 2, administrators),
@@ -585,6 +586,18 @@ fn parts_of_the_system_stay(cluster: &Cluster, pid: i32, daemon: i32) -> Result<
     let (_cat, cat) = start(&[&other.display().to_string()])?;
     cluster.move_to(cat, "n2")?;
     cluster.move_to(pid, "home")
+}
+
+/// Who asks for a program as soon as the shell has told its number may come before `whim run` is that program.
+fn at_once(cluster: &Cluster) -> Result<()> {
+    const TIMES: usize = 12;
+    let script = "\"$0\" run -- sleep 1000 & \"$0\" migrate $! n2; ended=$?; kill $!; exit $ended";
+    let whim = cluster.whim_path().display().to_string();
+    for _ in 0..TIMES {
+        let mut command = cluster.command("n1", &["sh", "-c", script, &whim]);
+        process::succeed(&mut command, SHORT)?;
+    }
+    Ok(())
 }
 
 /// Users choose by words for kinds of nodes.

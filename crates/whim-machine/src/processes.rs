@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use thiserror::Error;
 
+use crate::sensors::float;
 use whim_monitor::plain;
 
 /// Ticks of /proc/PID/stat per second; the kernel's ABI fixes USER_HZ at 100.
@@ -83,6 +84,20 @@ impl Stat {
     pub fn is_foreground(&self) -> bool {
         self.terminal != 0 && self.foreground == self.group
     }
+
+    /// Seconds since it began, on a machine that was booted so many seconds ago.
+    #[must_use]
+    pub fn age(&self, uptime: f64) -> f64 {
+        let began = float(self.start_time) / float(TICKS_PER_SECOND);
+        (uptime - began).max(0.0)
+    }
+}
+
+/// Seconds since this machine was booted, if it tells.
+#[must_use]
+pub fn uptime() -> Option<f64> {
+    let text = short("/proc/uptime")?;
+    text.split_whitespace().next()?.parse().ok()
 }
 
 /// Parses the content of /proc/PID/stat; the name may hold spaces and parentheses.

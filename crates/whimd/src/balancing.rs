@@ -316,7 +316,7 @@ fn view(daemon: &Daemon) -> View {
         reports,
         known,
         rate,
-        uptime: uptime(),
+        uptime: processes::uptime(),
         sampled,
         moving: !daemon.moves().under_way().is_empty(),
     }
@@ -456,7 +456,10 @@ fn program(
     let fixed = fixed(daemon, balancing, view, candidate, stat);
     let home = id(&view.own);
     let (watched, uid, name) = balancing.watched.get(&stat.pid)?;
-    let (memory, age) = (float(watched.memory), age(stat, view.uptime));
+    let (memory, age) = (
+        float(watched.memory),
+        view.uptime.map_or(0.0, |uptime| stat.age(uptime)),
+    );
     let trip = balancing.balancer.rules.move_takes(memory);
     let loses = watched.loses(trip);
     let at = id(watched.node());
@@ -489,18 +492,6 @@ fn program(
         forbidden: forbidden(daemon.sensors().class(), view, candidate),
         lasts,
     })
-}
-
-/// Seconds since this machine was booted, if it tells.
-fn uptime() -> Option<f64> {
-    let text = processes::short("/proc/uptime")?;
-    text.split_whitespace().next()?.parse().ok()
-}
-
-/// Seconds since a process began.
-fn age(stat: &Stat, uptime: Option<f64>) -> f64 {
-    let began = float(stat.start_time) / 100.0;
-    uptime.map_or(0.0, |uptime| (uptime - began).max(0.0))
 }
 
 fn fixed(

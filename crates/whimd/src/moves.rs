@@ -1,6 +1,7 @@
 //! This node's own processes: which may move, the journeys that they are on, and every way to move one.
 
 pub(crate) mod attempt;
+pub(crate) mod beginning;
 pub(crate) mod candidacy;
 pub(crate) mod candidate;
 pub(crate) mod candidates;

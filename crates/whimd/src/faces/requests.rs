@@ -18,6 +18,7 @@ use crate::leaving::changes;
 use crate::leaving::evacuation;
 use crate::members::upkeep;
 use crate::moves::attempt::MoveError;
+use crate::moves::beginning;
 use crate::moves::destinations;
 use crate::moves::moving;
 use crate::past::history_task;
@@ -102,6 +103,18 @@ pub(crate) async fn ask(
     Ok((all, text))
 }
 
+/// The process of this node that a request is about.
+fn about(request: &Request) -> Option<i32> {
+    match request {
+        Request::Adopt { pid }
+        | Request::Migrate { pid, .. }
+        | Request::Bring { pid, .. }
+        | Request::Go { pid }
+        | Request::Why { pid } => Some(*pid),
+        _ => None,
+    }
+}
+
 fn text(result: Result<impl Into<Option<String>>, impl std::fmt::Display>) -> Outcome {
     result.map(Into::into).map_err(|error| error.to_string())
 }
@@ -122,6 +135,9 @@ pub(super) async fn handle(
         }
         Ok(None)
     };
+    if let Some(pid) = about(&request) {
+        beginning::begun(daemon.moves(), pid).await;
+    }
     match request {
         Request::Adopt { pid } => text(moving::adopt(daemon.moves(), caller, pid)),
         Request::Migrate { pid, to } => migrate(daemon, caller, pid, to, answers).await,

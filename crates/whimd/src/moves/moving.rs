@@ -16,6 +16,7 @@ use crate::line::probes::Patience;
 use crate::members::membership::Membership;
 use crate::moves::Moves;
 use crate::moves::attempt::{Answers, Attempt, HOME, MoveError, Target, count_refusal};
+use crate::moves::beginning;
 use crate::moves::candidate::{Candidate, Declaration};
 use crate::moves::census::Census;
 use crate::moves::departing::{new_journey, start_home};
@@ -39,6 +40,23 @@ fn target(moves: &Arc<Moves>, caller: &Caller, process: Arc<Process>) -> Result<
     let credentials = process.movable_by(caller)?;
     let declaration = Declaration::by(caller, &credentials);
     found(moves, process, credentials, declaration)
+}
+
+/// The same of a process that may have begun just now: it may have been its shell when it was asked for, and be `whim`
+/// now.
+async fn target_begun(
+    moves: &Arc<Moves>,
+    caller: &Caller,
+    process: Arc<Process>,
+) -> Result<Target, MoveError> {
+    loop {
+        match target(moves, caller, Arc::clone(&process)) {
+            Err(MoveError::Stay { pid, .. }) if beginning::is_beginning(moves, pid) => {
+                beginning::begun(moves, pid).await;
+            }
+            result => return result,
+        }
+    }
 }
 
 fn opened(moves: &Arc<Moves>, caller: &Caller, pid: i32) -> Result<Target, MoveError> {
@@ -181,7 +199,8 @@ pub(crate) async fn migrate_for(
     heard_by: Option<&Answers>,
 ) -> Result<MoveReport, MoveError> {
     let refused = |error: &MoveError| count_refusal(moves.ground().metrics(), error);
-    let mut found = target(moves, caller, process).inspect_err(refused)?;
+    let found = target_begun(moves, caller, process).await;
+    let mut found = found.inspect_err(refused)?;
     let trial = found.trial.take();
     let result = send(moves, caller, found, (cause, to), heard_by).await;
     if let Some(trial) = trial.filter(|_| result.is_ok()) {
