@@ -13,6 +13,7 @@ pub(crate) mod moving;
 pub(crate) mod notes;
 pub(crate) mod parts;
 pub(crate) mod room;
+pub(crate) mod seen;
 pub(crate) mod stay;
 pub(crate) mod tally;
 pub(crate) mod trial;
@@ -30,6 +31,7 @@ use candidates::Candidates;
 use census::Census;
 use journeys::Journeys;
 use parts::OwnPrograms;
+use seen::Seen;
 use under_way::UnderWay;
 
 /// This node's own processes, and what is done with them.
@@ -42,6 +44,7 @@ pub(crate) struct Moves {
     census: Census,
     journeys: Mutex<Journeys>,
     under_way: Mutex<UnderWay>,
+    seen: Mutex<Seen>,
     ended: Arc<Notify>,
 }
 
@@ -54,6 +57,7 @@ impl Moves {
             census: Census::load(Arc::clone(&ground), Arc::clone(&probes)),
             journeys: Mutex::new(Journeys::load(&ground.settings().journeys())),
             under_way: Mutex::default(),
+            seen: Mutex::default(),
             ended: Arc::default(),
             programs: OwnPrograms::here(ground.settings()),
             probes,
@@ -99,6 +103,11 @@ impl Moves {
     /// Processes that are being moved just now.
     pub(crate) fn under_way(&self) -> MutexGuard<'_, UnderWay> {
         lock(&self.under_way)
+    }
+
+    /// What the last looks at processes have found, for lists of them.
+    pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
+        lock(&self.seen)
     }
 
     /// Rung when a move has ended, well or not.

@@ -1,6 +1,6 @@
 //! What `whim ps`, `log` and `nodes` show.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use whim_journey::job::State;
@@ -10,6 +10,7 @@ use crate::daemon::Daemon;
 use crate::faces::guests;
 use crate::host::Host;
 use crate::line::journal::{JournalSummary, read_journal};
+use crate::line::probes::NotSeen;
 use crate::members::membership;
 use crate::members::peers::Health;
 use crate::moves::candidacy;
@@ -69,7 +70,6 @@ pub(crate) fn hide(node: &str, rows: &mut [ProcessRow], caller: &Caller) {
 /// How long the processes of a list are looked at for their command lines, and again for what keeps them
 /// here: there may be thousands.
 const LOOKING_MAX: Duration = Duration::from_secs(2);
-const UNASKED: &str = "There are too many processes to look at each now: 'whim why' looks at one.";
 
 fn own_rows(daemon: &Daemon, all: bool) -> Vec<ProcessRow> {
     daemon.moves().census().refresh();
@@ -110,7 +110,7 @@ fn own_rows(daemon: &Daemon, all: bool) -> Vec<ProcessRow> {
         }
         rows.push(row);
     }
-    say_what_keeps(daemon, &mut rows, &at_home);
+    say_what_keeps(daemon, &mut rows, at_home);
     rows
 }
 
@@ -130,16 +130,27 @@ fn cpu_seconds(
     float(home.saturating_add(now).saturating_add(before) / 1_000_000) / 1000.0
 }
 
-/// Says of these rows what keeps their processes here.
-fn say_what_keeps(daemon: &Daemon, rows: &mut [ProcessRow], at_home: &[(usize, Candidate)]) {
+/// Says of these rows what keeps their processes here. Those come first that have not been looked at for longest, so
+/// that each has its turn in one of the next lists.
+fn say_what_keeps(daemon: &Daemon, rows: &mut [ProcessRow], mut at_home: Vec<(usize, Candidate)>) {
+    let key = |candidate: &Candidate| (candidate.pid, candidate.start_time);
+    let listed: HashSet<_> = at_home.iter().map(|(_, one)| key(one)).collect();
+    let mut seen = daemon.moves().seen();
+    seen.keep(|process| listed.contains(&process));
+    at_home.sort_by_key(|(_, one)| seen.last_look(key(one)));
+    drop(seen);
     let enough = Instant::now() + LOOKING_MAX;
-    for (index, candidate) in at_home {
+    for (index, candidate) in &at_home {
         let Some(row) = rows.get_mut(*index) else {
             continue;
         };
         row.stay = match Instant::now() < enough {
-            true => stay_of(daemon, candidate, candidate.pid),
-            false => Some(UNASKED.into()),
+            true => {
+                let look = stay_of(daemon, candidate);
+                let mut seen = daemon.moves().seen();
+                seen.looked_at(key(candidate), Instant::now(), look)
+            }
+            false => daemon.moves().seen().left_out(key(candidate)),
         };
         let moves_now = row.stay.as_deref() == Some(stay::MOVES_NOW)
             // Its move may have ended since the row was made, and its tracer be no supervisor that is known any more.
@@ -187,15 +198,18 @@ fn home_row(daemon: &Daemon, candidate: &Candidate, stat: &Stat, enough: Instant
     }
 }
 
-fn stay_of(daemon: &Daemon, candidate: &Candidate, pid: i32) -> Option<String> {
+fn stay_of(daemon: &Daemon, candidate: &Candidate) -> Result<Option<String>, NotSeen> {
     let everywhere = candidate.held || candidate.options.pin;
     let own = if everywhere {
         candidate.forbids("", &[])
     } else {
         None
     };
-    own.or_else(|| stay::reason(daemon.moves(), pid))
-        .or_else(|| candidate.found_to_stay.clone())
+    if own.is_some() {
+        return Ok(own);
+    }
+    let reason = stay::reason(daemon.moves(), candidate.pid)?;
+    Ok(reason.or_else(|| candidate.found_to_stay.clone()))
 }
 
 /// Processes that have moved and ended, each with its last journey.
@@ -565,7 +579,7 @@ mod tests {
         rows.retain(|row| row.pid == pid);
         rows[0].state = State::Moving;
         let known = daemon.moves().candidates().get(pid).cloned();
-        say_what_keeps(daemon, &mut rows, &[(0, known.expect("a candidate"))]);
+        say_what_keeps(daemon, &mut rows, vec![(0, known.expect("a candidate"))]);
         (rows[0].state, rows[0].stay.take())
     }
 

@@ -24,13 +24,16 @@ const FIRST: i32 = 1;
 /// The reasons, each a sentence; empty if the process may move.
 #[must_use]
 pub(crate) fn reasons(moves: &Moves, pid: i32) -> Vec<String> {
-    find(moves, pid, Patience::Long).0
+    find_or_say(moves, pid).0
 }
 
 /// The first of these reasons, for a list of processes, which must not wait long for each.
-#[must_use]
-pub(crate) fn reason(moves: &Moves, pid: i32) -> Option<String> {
-    find(moves, pid, Patience::Brief).0.into_iter().next()
+///
+/// # Errors
+/// The process could not be looked at.
+pub(crate) fn reason(moves: &Moves, pid: i32) -> Result<Option<String>, NotSeen> {
+    let (reasons, _) = find(moves, pid, Patience::Brief)?;
+    Ok(reasons.into_iter().next())
 }
 
 /// Of a process that job control has stopped, wherever it is.
@@ -43,7 +46,7 @@ pub(crate) fn stopped() -> String {
 pub(crate) async fn lasting_reasons(moves: &Moves, pid: i32) -> Vec<String> {
     let end = Instant::now() + STARTS_WITHIN;
     loop {
-        let (reasons, passing) = find(moves, pid, Patience::Long);
+        let (reasons, passing) = find_or_say(moves, pid);
         if !passing || Instant::now() >= end {
             return reasons;
         }
@@ -51,8 +54,14 @@ pub(crate) async fn lasting_reasons(moves: &Moves, pid: i32) -> Vec<String> {
     }
 }
 
+/// The same as [`find`]: that it cannot be looked at is a reason, too.
+fn find_or_say(moves: &Moves, pid: i32) -> (Vec<String>, bool) {
+    find(moves, pid, Patience::Long)
+        .unwrap_or_else(|not_seen| (vec![format!("{not_seen}.")], false))
+}
+
 /// All reasons, and whether the only one may be over in a moment.
-fn find(moves: &Moves, pid: i32, patience: Patience) -> (Vec<String>, bool) {
+fn find(moves: &Moves, pid: i32, patience: Patience) -> Result<(Vec<String>, bool), NotSeen> {
     let settings = &moves.ground().settings();
     let policy = Policy {
         allow_root: moves.ground().config().allow_root,
@@ -71,7 +80,7 @@ fn find(moves: &Moves, pid: i32, patience: Patience) -> (Vec<String>, bool) {
     let found = match moves.probes().probe(pid, patience, look) {
         Ok(found) => found,
         Err(NotSeen::Gone) => vec![StayReason::Gone],
-        Err(error) => return (vec![format!("{error}.")], false),
+        Err(error) => return Err(error),
     };
     let passing = matches!(found.as_slice(), [StayReason::SharesMemory(_)]);
     // The reasons contain paths, whose text is the user's.
@@ -96,7 +105,7 @@ fn find(moves: &Moves, pid: i32, patience: Patience) -> (Vec<String>, bool) {
     let kept = kept.map(str::to_owned);
     let reasons: Vec<String> = kept.chain(found).collect();
     let passing = passing && reasons.len() == 1;
-    (reasons, passing)
+    Ok((reasons, passing))
 }
 
 /// What part of the system a process is; `None` for those of users.
