@@ -44,6 +44,12 @@ pub(crate) fn cases() -> Vec<Case> {
         case("who_waits_at_a_terminal_comes_home", 2, two, terminal),
         case("full::an_interactive_one_stays", 2, two, interactive),
         case("what_a_user_places_stays_there", 2, two, placed),
+        case(
+            "no_decision_is_told_from_before_a_move",
+            2,
+            two,
+            after_a_move,
+        ),
         case("who_was_told_to_stay_stays", 2, two, told),
         case("why_the_last_try_failed", 2, two, failed),
         case("memory_is_ushered", 3, &["--memory", "512M"], memory),
@@ -291,6 +297,17 @@ fn numbers_are_those_of_the_record(cluster: &Cluster, pid: i32) -> Result<()> {
     );
     ensure!(told["decision"]["nodes"]["n2"] == numbers["to"], "{told}");
     Ok(())
+}
+
+/// What was decided of a program where it was before is not told of it where it is.
+fn after_a_move(cluster: &Cluster) -> Result<()> {
+    let program = Obedient::start(cluster, "moved", &[], "compute")?;
+    let before = "no node is better by enough: to n2";
+    await_why(cluster, program.pid, before)?;
+    cluster.move_to(program.pid, "n2")?;
+    let said = why(cluster, program.pid)?;
+    ensure!(!said.contains(before), "{said}");
+    program.end()
 }
 
 fn forks(cluster: &Cluster) -> Result<()> {

@@ -23,6 +23,7 @@ use crate::moves::candidacy;
 use crate::moves::candidate::Candidate;
 use crate::moves::journeys::{Journey, Journeys};
 use crate::moves::moving;
+use crate::past::events::now_ms;
 use crate::settings::Settings;
 use state::{Balancing, LIVES};
 use watch::{Observed, Place, Seen};
@@ -597,8 +598,14 @@ pub(crate) fn why(daemon: &Daemon, stat: &Stat) -> Option<(String, Option<Decide
         .record(process(stat.pid, stat.start_time))?;
     let (watched, _, _) = balancing.watched.get(&stat.pid)?;
     let candidate = daemon.moves().candidates().get(stat.pid).cloned();
+    let moved = candidate.as_ref().and_then(|one| one.last_move.as_ref());
+    let decided_ms = now_ms().saturating_sub(daemon.clock_ms().saturating_sub(record.at));
+    let is_old = moved.is_some_and(|moved| moved.at_ms > decided_ms);
     let failure = candidate.and_then(|candidate| candidate.last_failure);
     let from = (watched.node(), failure.as_deref());
+    if is_old && !matches!(record.verdict, Verdict::Move(_)) {
+        return Some((words::NOT_SINCE.into(), None));
+    }
     let is_unknown = !watched.was_seen_twice();
     let mut text = match record.verdict {
         Verdict::Light { .. } if is_unknown => words::UNMEASURED.into(),

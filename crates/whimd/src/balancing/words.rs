@@ -51,6 +51,8 @@ fn strain(numbers: &Numbers, from: &str, to: &str) -> String {
     format!("{to} gets {percent:.0}% of the strain that it takes off {from}")
 }
 
+/// What is said of a program that has moved since the last decision about it.
+pub(super) const NOT_SINCE: &str = "Balancer: it has not looked at this since that move.";
 /// What is said in the first seconds, instead of that it wants no CPU.
 pub(super) const UNMEASURED: &str =
     "Balancer, now: it stays, since it has not been measured yet how much CPU it wants.";
