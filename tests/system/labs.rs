@@ -339,11 +339,18 @@ fn up_means_that_all_see_all() -> Result<()> {
 
 /// In a network of its own, where the port is free whatever else this machine does.
 fn page_on_the_machine(cluster: &Cluster) -> Result<()> {
+    let lab = lab_name(cluster)?;
+    let here = process::output(&mut cluster.whim_command("n1", &["web"]), PATIENCE)?;
+    let hint = String::from_utf8_lossy(&here.stderr);
+    ensure!(
+        hint.contains(&format!("'whim lab web --name {lab} n1'")),
+        "{hint}"
+    );
     let told = cluster.directory().join("link");
     let mut web = Command::new("unshare");
     web.args(["-n", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"]);
     web.arg(cluster.whim_path());
-    web.args(["lab", "web", "--name", &lab_name(cluster)?, "n1"]);
+    web.args(["lab", "web", "--name", &lab, "n1"]);
     let mut web = Running::spawn(web.stdout(File::create(&told)?))?;
     let link = eventually(PATIENCE, "there is a link", || {
         let text = fs::read_to_string(&told)?;

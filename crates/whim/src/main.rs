@@ -242,7 +242,6 @@ fn connect(socket: Option<&Path>, wait: Duration) -> Result<Client, ControlError
 
 /// In a node of a lab no service manager starts daemons, but the lab does.
 fn in_lab(error: ControlError) -> ControlError {
-    let named = |variable| std::env::var(variable).ok();
     match (error, named("WHIM_LAB"), named("WHIM_NODE")) {
         (ControlError::Unreachable { path, source }, Some(lab), Some(node)) => {
             ControlError::EndedInLab {
@@ -254,6 +253,11 @@ fn in_lab(error: ControlError) -> ControlError {
         }
         (error, ..) => error,
     }
+}
+
+/// What the environment says of the lab.
+fn named(variable: &str) -> Option<String> {
+    std::env::var(variable).ok()
 }
 
 type Connect<'a> = dyn Fn() -> Result<Client, ControlError> + 'a;
@@ -562,6 +566,11 @@ fn show_link(mut client: Client, json: bool) -> Result<()> {
         Answer::Link(link) if json => output::json(&link),
         Answer::Link(link) => {
             output::line(&link.url);
+            if let (Some(lab), Some(node)) = (named("WHIM_LAB"), named("WHIM_NODE")) {
+                output::aside(&format!(
+                    "A browser of the machine itself does not reach this node of lab '{lab}': 'whim lab web --name {lab} {node}' there gives a link for it"
+                ));
+            }
             if let Some(fingerprint) = link.certificate_sha256 {
                 output::line(&format!(
                     "The browser will warn of the certificate: trust it if its SHA-256 is {fingerprint}"
