@@ -540,7 +540,8 @@ fn a_cluster_is_made_joined_and_left() {
     for daemon in [&a, &b, &c] {
         see_up(daemon, &["a", "b", "c"]);
     }
-    good(&b.ask(&["leave"]));
+    let said = good(&b.ask(&["leave"]));
+    assert!(said.contains("b has left the cluster"), "{said}");
     until("b is gone at a", || a.state_of("b").is_none().then_some(()));
     until("b is gone at c", || c.state_of("b").is_none().then_some(()));
     assert_eq!(b.rows(&["nodes", "--json"]).len(), 1);
@@ -613,7 +614,8 @@ fn a_removed_node_is_refused_at_once() {
         error.contains("no node nobody in this cluster; it has: a, b, c"),
         "{error}"
     );
-    good(&a.ask(&["remove", "c"]));
+    let said = good(&a.ask(&["remove", "c"]));
+    assert!(said.contains("c is no member of the cluster"), "{said}");
     assert_eq!(a.state_of("c"), None);
     until("b has heard", || b.state_of("c").is_none().then_some(()));
     let sleeper = support::Owned::sleeper();

@@ -7,6 +7,8 @@ pub(crate) struct Page {
     verb: &'static str,
     /// Commands, and what they do.
     examples: &'static [Entry],
+    /// Words of its answers, under this title.
+    explained: (&'static str, &'static [Entry]),
     /// Exit statuses, where they are not those of most verbs.
     ends: &'static [Entry],
     files: &'static [Entry],
@@ -68,10 +70,51 @@ const IDENTITY: Entry = (
     "key and certificate of this node, and the CA where it is held",
 );
 
+/// What `whim migrate` prints, in its order.
+const PHASES: &[Entry] = &[
+    (
+        "admit",
+        "the other node finds room, and both sides make ready; the program runs",
+    ),
+    ("freeze", "its threads are stopped"),
+    (
+        "capture",
+        "what it is beside its memory is read: registers, descriptors, mappings",
+    ),
+    ("transfer", "that travels, and its pages"),
+    ("rebuild", "the other node has made it anew"),
+    (
+        "commit",
+        "home notes where it is, and it goes on; what fails before that leaves it where it was",
+    ),
+    (
+        "convert",
+        "what stays at home becomes its deputy, which calls the kernel for it",
+    ),
+    (
+        "onward",
+        "from one host to another: in place of freeze, capture and transfer",
+    ),
+    ("home", "the same, of a program that comes home"),
+];
+const COLUMNS: &[Entry] = &[
+    (
+        "load",
+        "threads that run or wait for a CPU; it rises at once, and falls for half a minute after work has ended",
+    ),
+    ("cpus", "cores that the node may use"),
+    ("speed", "of a core, beside one of this node"),
+    (
+        "guests",
+        "programs of other nodes, as of the last second or two",
+    ),
+];
+
 const fn page(verb: &'static str, examples: &'static [Entry]) -> Page {
     Page {
         verb,
         examples,
+        explained: ("", &[]),
         ends: ENDS,
         files: &[],
     }
@@ -80,6 +123,11 @@ const fn page(verb: &'static str, examples: &'static [Entry]) -> Page {
 impl Page {
     const fn files(mut self, files: &'static [Entry]) -> Self {
         self.files = files;
+        self
+    }
+
+    const fn explained(mut self, explained: (&'static str, &'static [Entry])) -> Self {
+        self.explained = explained;
         self
     }
 
@@ -92,6 +140,7 @@ impl Page {
     pub(crate) fn parts(&self) -> impl Iterator<Item = (&'static str, &'static [Entry])> {
         let parts = [
             ("Examples", self.examples),
+            self.explained,
             ("Exit status", self.ends),
             ("Files", self.files),
         ];
@@ -134,6 +183,7 @@ static PAGES: &[Page] = &[
             ("whim migrate 4711 home", "and back"),
             ("whim why 4711", "why it is where it is, or stays"),
         ],
+        explained: ("", &[]),
         ends: &[
             ("0", "done"),
             ("1", "refused or failed; standard error says why"),
@@ -189,7 +239,8 @@ static PAGES: &[Page] = &[
                 "at a node with that label; the report is an object",
             ),
         ],
-    ),
+    )
+    .explained(("Phases", PHASES)),
     page(
         "bring",
         &[
@@ -306,7 +357,8 @@ static PAGES: &[Page] = &[
             ("whim mon --json", "the feed, for other programs"),
             ("whim mon --from feed.jsonl", "a feed that was recorded so"),
         ],
-    ),
+    )
+    .explained(("Columns", COLUMNS)),
     page(
         "web",
         &[("whim web", "a link, for a browser that reaches this node")],
@@ -317,7 +369,8 @@ static PAGES: &[Page] = &[
             ("whim nodes", "the nodes of the cluster, and their load"),
             ("whim nodes --json", "an object for each"),
         ],
-    ),
+    )
+    .explained(("Columns", COLUMNS)),
     page(
         "lab",
         &[

@@ -239,7 +239,7 @@ async fn administer(
         }
         Request::Leave { force } => {
             let left = changes::leave(daemon.moves(), force).await;
-            left.map_err(|e| e.to_string())
+            left.map(Some).map_err(|e| e.to_string())
         }
         Request::Remove { node } => remove(daemon, &node),
         Request::CaCopy => {
@@ -260,12 +260,14 @@ fn remove(daemon: &Daemon, node: &str) -> Outcome {
     let name = NodeName::new(node).map_err(|error| error.to_string());
     let removed = name
         .and_then(|name| upkeep::remove(daemon.ground(), &name).map_err(|error| error.to_string()));
-    removed.map(|()| None).map_err(
-        |refused| match destinations::known_node(daemon.moves(), node) {
-            Err(unknown) => unknown.to_string(),
-            Ok(()) => refused,
-        },
-    )
+    removed
+        .map(|()| Some(format!("{node} is no member of the cluster any more")))
+        .map_err(
+            |refused| match destinations::known_node(daemon.moves(), node) {
+                Err(unknown) => unknown.to_string(),
+                Ok(()) => refused,
+            },
+        )
 }
 
 /// Tells this node what holds from now on, and says it in a sentence.

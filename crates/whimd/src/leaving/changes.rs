@@ -72,7 +72,7 @@ fn evict(moves: &Arc<Moves>) {
 ///
 /// # Errors
 /// Processes are away or visiting (unless `force`), or the holder of the CA cannot be told.
-pub(crate) async fn leave(moves: &Arc<Moves>, force: bool) -> Result<Option<String>, ClusterError> {
+pub(crate) async fn leave(moves: &Arc<Moves>, force: bool) -> Result<String, ClusterError> {
     let cluster = moves.ground().cluster();
     let holder = cluster.holder().ok_or(ClusterError::NoCluster)?;
     let own = cluster.node();
@@ -80,7 +80,7 @@ pub(crate) async fn leave(moves: &Arc<Moves>, force: bool) -> Result<Option<Stri
     if busy > 0 && !force {
         return Err(ClusterError::InUse(busy));
     }
-    let mut lost = None;
+    let mut lost = String::new();
     // The CA of a node that was removed is in use elsewhere.
     if cluster.is_holder() && cluster.removed().is_none() {
         let others: Vec<String> = cluster
@@ -92,12 +92,12 @@ pub(crate) async fn leave(moves: &Arc<Moves>, force: bool) -> Result<Option<Stri
         if !others.is_empty() && !force {
             return Err(ClusterError::HolderLeaves(others.join(", ")));
         }
-        lost = (!others.is_empty()).then(|| {
-            format!(
-                "The CA of the cluster was here. Without it nobody is admitted or removed, and certificates are not renewed: on one of the others ({}), take it up from a backup ('whim leave --force', 'whim init --restore FILE')",
+        if !others.is_empty() {
+            lost = format!(
+                ". The CA of the cluster was here. Without it nobody is admitted or removed, and certificates are not renewed: on one of the others ({}), take it up from a backup ('whim leave --force', 'whim init --restore FILE')",
                 others.join(", ")
-            )
-        });
+            );
+        }
     } else {
         let told = match cluster.removed() {
             // The CA has said so: nobody needs to be told.
@@ -125,5 +125,7 @@ pub(crate) async fn leave(moves: &Arc<Moves>, force: bool) -> Result<Option<Stri
         "left-cluster",
         format!("{own} is in no cluster any more"),
     );
-    Ok(lost)
+    Ok(format!(
+        "{own} has left the cluster, and is in none now{lost}"
+    ))
 }
