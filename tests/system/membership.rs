@@ -29,6 +29,7 @@ pub(crate) fn cases() -> Vec<Case> {
         }),
         case("full::bad_links_part_nobody", 3, bad_links),
         case("leave_and_return", 3, leave_and_return),
+        case("joined_without_datagrams", 2, joined_without_datagrams),
         case("removed_is_told", 3, removed),
         case("a_cut_that_others_bridge", 3, bridged),
         case("split_and_healed", 3, split),
@@ -101,7 +102,30 @@ fn leave_and_return(cluster: &Cluster) -> Result<()> {
     }
     let token = cluster.whim("n1", &["token"])?;
     cluster.join("n3", "10.99.0.1", &token)?;
+    // Who lists the nodes now does not see as down what has just joined.
+    for (on, of) in [("n1", "n3"), ("n3", "n1")] {
+        let state = state(cluster, on, of)?;
+        ensure!(state == "up", "{of} is {state} on {on}");
+    }
     all_up(cluster)
+}
+
+/// A port that is open for TCP alone is told by the join, not only by nodes that stay down.
+fn joined_without_datagrams(cluster: &Cluster) -> Result<()> {
+    all_up(cluster)?;
+    cluster.whim("n2", &["leave"])?;
+    becomes(cluster, "n1", "n2", "unknown", SOON)?;
+    for node in ["n1", "n2"] {
+        for family in ["-4", "-6"] {
+            let rule = ["rule", "add", "ipproto", "udp", "pref", "1", "blackhole"];
+            cluster.run(node, &[&["ip", family][..], &rule].concat())?;
+        }
+    }
+    let token = cluster.whim("n1", &["token"])?;
+    let said = cluster.join("n2", "10.99.0.1", &token)?;
+    ensure!(said.contains("Nothing has been heard of n1"), "{said}");
+    ensure!(said.contains("n2 is a member of a cluster of 2"), "{said}");
+    Ok(())
 }
 
 /// A removed node that does not reach the node with the CA hears of it from any other, knows it over a

@@ -522,6 +522,8 @@ fn a_cluster_is_made_joined_and_left() {
     assert!(error.contains("identity already"), "{error}");
     let first = token(&a);
     good(&b.join("10.77.0.1", &first, "b"));
+    // Who lists the nodes now does not see as down what has just joined.
+    assert_eq!(a.state_of("b").as_deref(), Some("up"));
     see_up(&a, &["a", "b"]);
     see_up(&b, &["a", "b"]);
     let error = bad(&c.join("10.77.0.1", &first, "c"), 1);

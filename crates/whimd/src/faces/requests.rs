@@ -4,6 +4,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use whim_control::protocol::{ADMIN_GROUP, Answer, Finding, Request};
 use whim_machine::processes::Caller;
+use whim_net::join::JoinReport;
 use whim_net::name::NodeName;
 use whim_secret::Concealed;
 
@@ -219,23 +220,9 @@ async fn administer(
             node,
             advertise,
         } => {
-            let report = daemon.cluster().join(host, &token, node, advertise).await;
-            let report = report.map_err(|e| e.to_string())?;
-            let node = daemon.cluster().node();
-            daemon
-                .events()
-                .add(None, "joined", format!("{node} joined by {}", report.via));
-            if report.skew.unsigned_abs() > 1 {
-                let text = format!(
-                    "The clocks differ by {} s: run an NTP client on both nodes",
-                    report.skew.unsigned_abs()
-                );
-                let _ = answers.send(Answer::Notice { text });
-            }
-            let count = daemon.cluster().members().len();
-            Ok(Some(format!(
-                "{node} is a member of a cluster of {count} nodes"
-            )))
+            let joined = daemon.cluster().join(host, &token, node, advertise).await;
+            let report = joined.map_err(|e| e.to_string())?;
+            Ok(Some(joined_by(daemon, &report, answers).await))
         }
         Request::Leave { force } => {
             let left = changes::leave(daemon.moves(), force).await;
@@ -253,6 +240,35 @@ async fn administer(
         }
         other => order(daemon, other, answers).await,
     }
+}
+
+/// Says what this node has become a member of, once others know that it is reached.
+async fn joined_by(
+    daemon: &Daemon,
+    report: &JoinReport,
+    answers: &UnboundedSender<Answer>,
+) -> String {
+    let node = daemon.cluster().node();
+    daemon
+        .events()
+        .add(None, "joined", format!("{node} joined by {}", report.via));
+    let notice = |text: String| {
+        let _ = answers.send(Answer::Notice { text });
+    };
+    if report.skew.unsigned_abs() > 1 {
+        notice(format!(
+            "The clocks differ by {} s: run an NTP client on both nodes",
+            report.skew.unsigned_abs()
+        ));
+    }
+    let holder = daemon.cluster().holder().unwrap_or_default();
+    if !upkeep::is_reached(daemon.ground(), &holder).await {
+        notice(format!(
+            "Nothing has been heard of {holder} since then: its port and this node's have to be open for UDP, too ('whim nodes' says when it is reached)"
+        ));
+    }
+    let count = daemon.cluster().members().len();
+    format!("{node} is a member of a cluster of {count} nodes")
 }
 
 /// Removes a member. The authority knows members that this node may not have heard of, so that it is asked anyhow.

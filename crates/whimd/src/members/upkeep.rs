@@ -1,6 +1,7 @@
 //! Keeps this node a member, and tells others of members: renewals, admissions, removals.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use whim_control::protocol::NodeState;
 use whim_net::join::{Asked, JoinRefusal, Served};
 use whim_net::name::NodeName;
 use whim_net::tls::issue::Issued;
@@ -12,6 +13,10 @@ use crate::members::cluster::{self, ClusterError};
 use crate::members::gossip::About;
 use crate::members::membership::{ANSWER_TIMEOUT, date, to_value};
 use crate::members::peers::{NodeReply, NodeRequest};
+
+/// Members that reach each other have heard of each other within this time.
+const REACHED_WITHIN: Duration = Duration::from_secs(3);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
 /// Notes that a node was admitted, or came with a token that was used before.
 pub(crate) fn served(ground: &Ground, served: Served) {
@@ -118,6 +123,19 @@ pub(crate) fn remove(ground: &Ground, node: &NodeName) -> Result<(), ClusterErro
     );
     ground.membership().push();
     Ok(())
+}
+
+/// Waits until a member that this node knows of is reached, which knows then that this node is: who lists the nodes of a
+/// cluster behind `whim join` does not see the new one as down. False if nothing is heard of it for some seconds.
+pub(crate) async fn is_reached(ground: &Ground, member: &str) -> bool {
+    let end = Instant::now() + REACHED_WITHIN;
+    while ground.peers().state(member) == NodeState::Down {
+        if Instant::now() >= end {
+            return false;
+        }
+        tokio::time::sleep(BETWEEN_LOOKS).await;
+    }
+    true
 }
 
 /// Renews certificates in time, and tells the holder when our addresses or our class have changed.
