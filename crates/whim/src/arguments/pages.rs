@@ -70,7 +70,7 @@ const IDENTITY: Entry = (
     "key and certificate of this node, and the CA where it is held",
 );
 
-/// What `whim migrate` prints, in its order.
+/// What `whim migrate` prints, in its order. A return has freeze, transfer and rebuild alone.
 const PHASES: &[Entry] = &[
     (
         "admit",
@@ -93,9 +93,8 @@ const PHASES: &[Entry] = &[
     ),
     (
         "onward",
-        "from one host to another: in place of freeze, capture and transfer",
+        "from one host to another: freeze, capture, transfer and rebuild in one",
     ),
-    ("home", "the same, of a program that comes home"),
 ];
 const COLUMNS: &[Entry] = &[
     (

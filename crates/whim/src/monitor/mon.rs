@@ -15,10 +15,11 @@ use super::text::{bar, left, load_bar, right, spark};
 use super::{Order, Screen};
 use crate::output::bytes;
 
-const HELP: [&str; 5] = [
+const HELP: [&str; 6] = [
     "Arrows, PgUp, PgDn, Home, End  scroll",
     "h   bars, or what load and memory were in the last minutes",
     "t   totals of the cluster, or not",
+    "A load rises at once, and falls for half a minute after work has ended.",
     "F1 ?  this",
     "F10 q  leave",
 ];
