@@ -183,13 +183,13 @@ fn disk_of_the_program(cluster: &Cluster) -> Result<()> {
     tells_of(cluster, "/tmp/small", "No space left on device")
 }
 
-/// Makes a file system in a file, and mounts it on the first node, by a script that is given the file's
-/// path; whether this machine can do that, or else the script ends with 9.
-pub(crate) fn mounted(cluster: &Cluster, bytes: u64, script: &str) -> Result<bool> {
+/// Makes a file system in a file, and mounts it on a node, by a script that is given the file's path;
+/// whether this machine can do that, or else the script ends with 9.
+pub(crate) fn mounted(cluster: &Cluster, node: &str, bytes: u64, script: &str) -> Result<bool> {
     let image = cluster.directory().join("file-system.img");
     fs::File::create(&image)?.set_len(bytes)?;
     let image = image.display().to_string();
-    let mut make = cluster.command("n1", &["sh", "-c", script, "sh", &image]);
+    let mut make = cluster.command(node, &["sh", "-c", script, "sh", &image]);
     let made = process::output(&mut make, PATIENCE)?;
     let errors = String::from_utf8_lossy(&made.stderr).into_owned();
     if made.status.code() == Some(9) {
@@ -211,7 +211,7 @@ fn quota_of_the_program(cluster: &Cluster) -> Result<()> {
          btrfs quota enable /tmp/quota
          btrfs subvolume create /tmp/quota/own
          btrfs qgroup limit 2m /tmp/quota/own"#;
-    if !mounted(cluster, 128 << 20, script)? {
+    if !mounted(cluster, "n1", 128 << 20, script)? {
         return Ok(());
     }
     tells_of(cluster, "/tmp/quota/own", "Disk quota exceeded")

@@ -46,6 +46,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case("host_stalls", host_stalls),
         case("next_host_out_of_reach", next_out_of_reach),
         case("homes_disk_stands_still", homes_disk_stands_still),
+        case("hosts_disk_stands_still", hosts_disk_stands_still),
         Case::new("losses::home_is_busy_after_a_move", |_| {
             Plans::with_lab(3, busy_after_a_move)
         }),
@@ -54,14 +55,13 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 pub(crate) fn patient(cluster: &Cluster, words: &[&str]) -> Result<(Talk, i32)> {
+    patient_with(cluster, &[], words)
+}
+
+/// The same with these options of `whim run`.
+fn patient_with(cluster: &Cluster, options: &[&str], words: &[&str]) -> Result<(Talk, i32)> {
     let program = guest::c("patient")?.display().to_string();
-    let all: Vec<&str> = [program.as_str()]
-        .into_iter()
-        .chain(words.iter().copied())
-        .collect();
-    let mut guest = Talk::start(cluster, &mut cluster.run_command("n1", &all))?;
-    let pid = guest.ready()?;
-    Ok((guest, pid))
+    Talk::run(cluster, options, &[&[program.as_str()][..], words].concat())
 }
 
 /// The program has ended as if by SIGKILL, and `ps` and `log` say why.
@@ -345,23 +345,43 @@ fn next_out_of_reach(cluster: &Cluster) -> Result<()> {
     finish(cluster, &mut guest, pid)
 }
 
-/// Where home keeps its journals.
+/// Where a home keeps its journals, and a node the logs of its supervisors.
 const JOURNEYS: &str = "/var/lib/whim/journeys";
+const LOGS: &str = "/var/lib/whim/log";
+
+/// Gives a directory of a node a disk of its own; false if this machine cannot do that.
+fn has_own_disk(cluster: &Cluster, node: &str, directory: &str) -> Result<bool> {
+    let script = format!(
+        r#"mkfs.ext4 -q "$1" || exit 1
+         mount -o loop "$1" {directory} || exit 9
+         chmod 700 {directory}"#
+    );
+    mounted(cluster, node, 32 << 20, &script)
+}
 
 /// A file system on which no write ends.
-struct Frozen<'a>(&'a Cluster);
+struct Frozen<'a> {
+    cluster: &'a Cluster,
+    node: &'a str,
+    directory: &'a str,
+}
 
 impl<'a> Frozen<'a> {
-    fn begin(cluster: &'a Cluster) -> Result<Self> {
-        cluster.run("n1", &["fsfreeze", "--freeze", JOURNEYS])?;
-        Ok(Self(cluster))
+    fn begin(cluster: &'a Cluster, node: &'a str, directory: &'a str) -> Result<Self> {
+        cluster.run(node, &["fsfreeze", "--freeze", directory])?;
+        Ok(Self {
+            cluster,
+            node,
+            directory,
+        })
     }
 }
 
 impl Drop for Frozen<'_> {
     fn drop(&mut self) {
-        if let Err(error) = self.0.run("n1", &["fsfreeze", "--unfreeze", JOURNEYS]) {
-            eprintln!("{JOURNEYS} stays frozen: {error}");
+        let thaw = ["fsfreeze", "--unfreeze", self.directory];
+        if let Err(error) = self.cluster.run(self.node, &thaw) {
+            eprintln!("{} stays frozen: {error}", self.directory);
         }
     }
 }
@@ -369,18 +389,13 @@ impl Drop for Frozen<'_> {
 /// Home's disk takes nothing for longer than a lease, when a program is to move on: home is heard of
 /// meanwhile, and the program goes on where it is.
 fn homes_disk_stands_still(cluster: &Cluster) -> Result<()> {
-    let script = format!(
-        r#"mkfs.ext4 -q "$1" || exit 1
-         mount -o loop "$1" {JOURNEYS} || exit 9
-         chmod 700 {JOURNEYS}"#
-    );
-    if !mounted(cluster, 32 << 20, &script)? {
+    if !has_own_disk(cluster, "n1", JOURNEYS)? {
         return Ok(());
     }
     let (mut guest, pid) = patient(cluster, &["counts"])?;
     cluster.move_to(pid, "n2")?;
     {
-        let _frozen = Frozen::begin(cluster)?;
+        let _frozen = Frozen::begin(cluster, "n1", JOURNEYS)?;
         let begun = Instant::now();
         let reason = cluster.refused("n1", &["migrate", &pid.to_string(), "n3"])?;
         println!("after {:.1} s: {reason}", begun.elapsed().as_secs_f64());
@@ -396,6 +411,38 @@ fn homes_disk_stands_still(cluster: &Cluster) -> Result<()> {
     }
     grows(cluster, pid)?;
     cluster.move_to(pid, "n3")?;
+    cluster.move_to(pid, "home")?;
+    finish(cluster, &mut guest, pid)
+}
+
+/// The host's disk takes nothing when its supervisor has something to write into its log: home hears of the guest
+/// all the same.
+fn hosts_disk_stands_still(cluster: &Cluster) -> Result<()> {
+    /// The guest is held when home has been silent for a third of it, and says so in its log.
+    const LONGER: Duration = Duration::from_secs(6);
+    if !has_own_disk(cluster, "n2", LOGS)? {
+        return Ok(());
+    }
+    let lease = format!("--lease={}s", LONGER.as_secs());
+    let (mut guest, pid) = patient_with(cluster, &[&lease], &["counts"])?;
+    cluster.move_to(pid, "n2")?;
+    {
+        let _frozen = Frozen::begin(cluster, "n2", LOGS)?;
+        cluster.lab(&["cut", "n1", "n2"])?;
+        let begun = Instant::now();
+        let silence = LONGER / 2;
+        eventually(LONGER, "the guest has been held", || {
+            cluster.run("n2", &["true"])?;
+            Ok((begun.elapsed() > silence).then_some(()))
+        })?;
+        cluster.lab(&["heal", "n1", "n2"])?;
+        ensure!(begun.elapsed() < LONGER, "The silence was too long");
+        let healed = Instant::now();
+        eventually(LONGER + AFTER_LEASE, "two leases have passed", || {
+            grows(cluster, pid)?;
+            Ok((healed.elapsed() > LONGER * 2).then_some(()))
+        })?;
+    }
     cluster.move_to(pid, "home")?;
     finish(cluster, &mut guest, pid)
 }

@@ -19,14 +19,14 @@ fn main() -> ExitCode {
     let filter = EnvFilter::try_from_env("WHIM_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(whim_sys::log::line)
         // It would report a full disk on standard error, which is on that same disk, and panic.
         .log_internal_errors(false)
         .with_ansi(false)
         .init();
     whim_sys::heap::share();
     whim_sys::heap::keep();
-    match run() {
+    let code = match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Read by the daemon, if it has not read "ready" yet.
@@ -34,7 +34,9 @@ fn main() -> ExitCode {
             tracing::error!("{error:#}");
             ExitCode::FAILURE
         }
-    }
+    };
+    whim_sys::log::settle();
+    code
 }
 
 /// Guests lock the memory that they have locked at home, up to the limit that a host accepts. Where

@@ -259,6 +259,7 @@ pub fn start(
         let _ = pager.shared.arrived.write(1);
         thread::sleep(UNHEARD_MAX);
         tracing::error!("The supervisor waits for a page in vain; it is ended");
+        whim_sys::log::settle();
         std::process::exit(1);
     };
     thread::Builder::new()

@@ -13,7 +13,7 @@ fn main() -> ExitCode {
     let outcome = begin()
         .and_then(|()| take_job())
         .and_then(whim_home::supervisor::run);
-    match outcome {
+    let code = match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // The daemon may have ended before us: nobody listens then.
@@ -22,7 +22,9 @@ fn main() -> ExitCode {
             tracing::error!("{error:#}");
             ExitCode::FAILURE
         }
-    }
+    };
+    whim_sys::log::settle();
+    code
 }
 
 fn begin() -> Result<()> {
@@ -36,7 +38,7 @@ fn begin() -> Result<()> {
     quiet.add(nix::sys::signal::Signal::SIGCHLD);
     quiet.thread_block()?;
     tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
+        .with_writer(whim_sys::log::line)
         // It would report a full disk on standard error, which is on that disk, and panic.
         .log_internal_errors(false)
         // The log is a file.

@@ -11,6 +11,7 @@ pub mod freezer;
 pub mod heap;
 pub mod inherited;
 pub mod kernel_file;
+pub mod log;
 pub mod namespace;
 pub mod opened;
 pub mod ownership;
