@@ -201,7 +201,7 @@ table! {
     rename => forward(&[PATH, PATH]);
     mkdir => forward(&[PATH]);
     rmdir => forward(&[PATH]);
-    creat => forward(&[PATH]);
+    creat => forward(&[PATH]).waits();
     link => forward(&[PATH, PATH]);
     unlink => forward(&[PATH]);
     symlink => forward(&[TEXT, PATH]);

@@ -9,8 +9,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use thiserror::Error;
 
-use crate::sensors::float;
 use whim_monitor::plain;
+use whim_monitor::rows::float;
 
 /// Ticks of /proc/PID/stat per second; the kernel's ABI fixes USER_HZ at 100.
 pub const TICKS_PER_SECOND: u64 = 100;

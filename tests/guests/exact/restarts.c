@@ -155,6 +155,7 @@ C(timer, read(timer, bulk, 8))
 C(notes, read(notes, bulk, 300))
 C(terminal, read(terminal, bulk, 10))
 C(fifo, open("fifo", O_RDONLY))
+C(creat, syscall(SYS_creat, "unread", 0600))
 C(semop, semop(semaphore, &(struct sembuf){0, -1, 0}, 1))
 C(semtimedop, semtimedop(semaphore, &(struct sembuf){0, -1, 0}, 1, &hour))
 C(msgrcv, msgrcv(queue, &letter, 64, 0, 0))
@@ -174,6 +175,7 @@ static struct { const char *name; long (*call)(int); int argument; } kinds[] = {
     {"recvmmsg", received, -2}, {"recv with a limit", c_slow_recv, 0}, {"send", sent, 0}, {"sendmsg", sent, 1},
     {"send a packet", sent, 2}, {"send with a limit", c_slow_send, 0}, {"eventfd", c_event, 0},
     {"timerfd", c_timer, 0}, {"inotify", c_notes, 0}, {"terminal", c_terminal, 0}, {"fifo", c_fifo, 0},
+    {"creat of a fifo", c_creat, 0},
     {"flock", c_flock, 0}, {"F_SETLKW", locked_range, F_SETLKW}, {"F_OFD_SETLKW", locked_range, F_OFD_SETLKW},
     {"semop", c_semop, 0}, {"semtimedop", c_semtimedop, 0}, {"msgrcv", c_msgrcv, 0}, {"msgsnd", c_msgsnd, 0},
     {"mq_receive", c_mq_receive, 0}, {"mq_timedreceive", c_mq_timedreceive, 0}, {"mq_send", c_mq_send, 0},
@@ -236,7 +238,7 @@ static void open_descriptors(void)
     terminal = posix_openpt(O_RDWR | O_NOCTTY);
     need(unlockpt(terminal) == 0, "unlockpt");
     need(open(ptsname(terminal), O_RDWR | O_NOCTTY) >= 0, "a terminal");
-    need(mkfifo("fifo", 0600) == 0, "mkfifo");
+    need(mkfifo("fifo", 0600) == 0 && mkfifo("unread", 0600) == 0, "mkfifo");
 }
 
 static void open_queues(void)
