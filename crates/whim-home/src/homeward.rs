@@ -1,26 +1,25 @@
 //! Home again: the deputy's address space becomes that of the returning guest, and its threads go
 //! on where the guest's threads stopped.
 
+pub(crate) mod error;
 mod requeue;
 mod resume;
 
+pub use error::HomewardError;
 pub use requeue::requeue;
 pub use resume::{Resumption, resume_at_home, resumption};
 
 use crate::attic::Attic;
 use crate::convert::Original;
 use crate::deputy::waiting::Waiting;
-use crate::deputy::{Deputy, DeputyError, DeputyEvent};
+use crate::deputy::{Deputy, DeputyEvent};
 use crate::held::HeldSignal;
 use crate::numbers::OwnTid;
 use crate::remarks;
+use crate::server::Server;
 use crate::server::timers;
-use crate::server::{ServeError, Server};
 use nix::errno::Errno;
 use std::collections::BTreeSet;
-use std::time::Duration;
-use thiserror::Error;
-use whim_image::freeze::FreezeError;
 use whim_image::mapping::{advise, flag, map};
 use whim_image::settings;
 use whim_model::{
@@ -29,7 +28,6 @@ use whim_model::{
 };
 use whim_sys::crash;
 use whim_sys::process_vm;
-use whim_sys::ptrace::Tid;
 use whim_sys::resident;
 
 /// The most mappings that a returning image may have.
@@ -38,26 +36,6 @@ const MAPPINGS_MAX: usize = 1 << 18;
 /// and how many threads are described at a time.
 const PLACE: usize = 32;
 const AT_ONCE: usize = resident::DATA_LENGTH / PLACE;
-/// How long an interrupted call may take to end (a device that does not listen to signals).
-const QUIET_WITHIN: Duration = Duration::from_secs(20);
-
-#[derive(Debug, Error)]
-pub enum HomewardError {
-    #[error("The returning image is not sound: {0}")]
-    Unsound(String),
-    #[error(transparent)]
-    Deputy(#[from] DeputyError),
-    #[error(transparent)]
-    Serve(#[from] ServeError),
-    #[error("Restoring {what} failed: {errno}")]
-    Call { what: &'static str, errno: Errno },
-    #[error("Resuming at home failed: {0}")]
-    Freeze(#[from] FreezeError),
-    #[error("A call of thread {0} did not end within {QUIET_WITHIN:?}")]
-    Busy(Tid),
-    #[error("The process ended meanwhile")]
-    Ended,
-}
 
 /// Checks everything of an image that a lying host could use against home's supervisor. To the
 /// process itself the host may do anything: that is the stated limit.
@@ -164,7 +142,7 @@ pub fn quiesce(server: &mut Server, held: &mut Vec<HeldSignal>) -> Result<(), Ho
                 for slot in active {
                     server.finished(slot)?;
                 }
-                if server.deputy.is_late(&mut waiting, QUIET_WITHIN)? {
+                if server.deputy.is_late(&mut waiting, error::QUIET_WITHIN)? {
                     return Err(HomewardError::Busy(server.deputy.traced_as(first)));
                 }
                 std::thread::yield_now();

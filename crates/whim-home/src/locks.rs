@@ -2,7 +2,7 @@
 //! says again when it is back.
 
 use crate::convert::Original;
-use crate::homeward::HomewardError;
+use crate::homeward::error::HomewardError;
 use crate::numbers::OwnTid;
 use crate::server::Server;
 use whim_image::mapping::flag;

@@ -2,7 +2,7 @@
 
 use crate::convert::Original;
 use crate::deputy::Deputy;
-use crate::homeward::HomewardError;
+use crate::homeward::error::HomewardError;
 use whim_image::remarks::{bind, name};
 use whim_model::{Backing, MemoryPolicy, ProcessImage, Range, Remark, Syscall};
 use whim_sys::resident::DATA_LENGTH;

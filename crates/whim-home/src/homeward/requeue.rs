@@ -6,7 +6,7 @@
 
 mod behind;
 
-use super::HomewardError;
+use super::error::HomewardError;
 use crate::deputy::{Deputy, DeputyError, DeputyEvent};
 use crate::held::HeldSignal;
 use crate::numbers::OwnTid;

@@ -1,6 +1,6 @@
 //! How each thread goes on once its process is home again.
 
-use super::HomewardError;
+use super::error::HomewardError;
 use crate::convert::Original;
 use crate::deputy::DeputyError;
 use crate::holding::Holding;
