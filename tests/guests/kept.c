@@ -55,9 +55,10 @@ static void set_process(int which)
     /* Not every kernel merges pages; for this a program comes home. */
     if (which < 3)
         option(MERGE_SET, 1, 0);
-    /* Of the ways to be registered each set adds one. */
+    /* Of the ways to be registered each set adds one, the last first: of the last two the kernel says that they are the
+       plain one, too. */
     for (int way = 0; way < which && way < 4; way++)
-        need(barrier(registers[way]), "membarrier");
+        need(barrier(registers[3 - way]), "membarrier");
 }
 
 static int tell_thread(char *text, size_t size)

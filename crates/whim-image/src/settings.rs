@@ -134,8 +134,9 @@ fn membarrier(command: u32) -> Syscall {
     Syscall::new(libc::SYS_membarrier, &[u64::from(command)])
 }
 
-/// The calls by which a process tells for which memory barriers it is registered. An older kernel does
-/// not say it, but refuses barriers that are not registered.
+/// The calls by which a process tells for which memory barriers it is registered: barriers that are not
+/// are refused. What the kernel tells of them itself, since Linux 6.3, is more than there is: who has registered
+/// for one of the other two private ones is said to have registered for the plain one, too, which is refused.
 #[must_use]
 pub fn ask_barriers() -> Vec<Syscall> {
     let tries = BARRIERS.iter().filter_map(|(_, try_it)| *try_it);
@@ -148,23 +149,21 @@ pub fn ask_barriers() -> Vec<Syscall> {
 /// What the results of [`ask_barriers`] say: a bit for each command that registers.
 #[must_use]
 pub fn barriers(results: &[i64]) -> u32 {
-    let all = BARRIERS.iter().fold(0, |all, (register, _)| all | register);
-    match results.first() {
-        Some(told) if *told >= 0 => u32::try_from(*told).unwrap_or(0) & all,
+    let told = match results.first() {
+        Some(told) if *told >= 0 => u32::try_from(*told).unwrap_or(0),
         // A kernel that has no barriers at all.
         Some(told) if *told == -(Errno::ENOSYS as i64) => 0,
-        _ => {
-            let mut tried = results.iter().skip(1);
-            BARRIERS.iter().fold(0, |found, (register, try_it)| {
-                let is = match try_it {
-                    Some(_) => tried.next() == Some(&0),
-                    // Nothing tells it. Who is registered needlessly waits for others' barriers at times.
-                    None => true,
-                };
-                found | if is { *register } else { 0 }
-            })
-        }
-    }
+        // Nothing tells it. Who is registered needlessly waits for others' barriers at times.
+        _ => u32::MAX,
+    };
+    let mut tried = results.iter().skip(1);
+    BARRIERS.iter().fold(0, |found, (register, try_it)| {
+        let is = match try_it {
+            Some(_) => tried.next() == Some(&0),
+            None => told & register != 0,
+        };
+        found | if is { *register } else { 0 }
+    })
 }
 
 /// The calls that register a process so; registering twice does nothing.
@@ -221,9 +220,12 @@ mod tests {
     #[test]
     fn barriers_are_told_by_new_kernels_and_found_out_on_old_ones() {
         assert_eq!(barriers(&[0x154, 0, 0, 0]), 0x154);
-        assert_eq!(barriers(&[0, 0, 0, 0]), 0);
-        let (unknown, not_registered) = (-22, -1);
-        let found = barriers(&[unknown, 0, not_registered, 0]);
+        let not = -1;
+        assert_eq!(barriers(&[0, not, not, not]), 0);
+        // What Linux says of who has registered for SYNC_CORE alone.
+        assert_eq!(barriers(&[0x50, not, 0, not]), 1 << 6);
+        let unknown = -22;
+        let found = barriers(&[unknown, 0, not, 0]);
         assert_eq!(found, 1 << 2 | 1 << 4 | 1 << 8);
         assert_eq!(barriers(&[-38, -38, -38, -38]), 0);
         assert_eq!(set_barriers(1 << 4 | 1 << 8).count(), 2);
