@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::time::Duration;
 use thiserror::Error;
 use whim_model::{Backing, Mapping, MappingFlags, PAGE_SIZE, Protection, Range, USER_END};
 use whim_sys::kernel_file;
@@ -18,6 +19,9 @@ const LINE_MAX: usize = 20 << 10;
 /// with its neighbour meanwhile may be listed twice. For a program that does nothing but change its
 /// mappings, one reading in forty was like that.
 const READS_MAX: usize = 20;
+/// How often a process is looked at that executes another program, and how long it is left alone between that.
+const EXECUTES_MAX: usize = 50;
+const BETWEEN_READS: Duration = Duration::from_millis(1);
 /// Lowest address that we ever use for something of our own.
 pub const USER_BEGIN: u64 = 0x1_0000;
 
@@ -83,6 +87,33 @@ pub fn read(pid: i32) -> Result<Vec<MapEntry>, MapsError> {
         }
     }
     parse(pid, &text(pid, "maps")?)
+}
+
+/// The same of a process that may be executing another program just now. Until the kernel has loaded that, it maps a
+/// part of it alone, whose vDSO comes next to last; last comes what the kernel tells a program of itself (auxv). This
+/// is waited for, but not for ever: a process may execute one program after the other.
+///
+/// # Errors
+/// [`MapsError`].
+pub fn read_executed(pid: i32) -> Result<Vec<MapEntry>, MapsError> {
+    for _ in 1..EXECUTES_MAX {
+        let told = told_of_itself(pid);
+        let entries = read(pid)?;
+        // A process that has no mappings at all has ended.
+        let is_whole = entries.is_empty() || entries.iter().any(|entry| entry.name == "[vdso]");
+        if is_whole || told.is_some() && told == told_of_itself(pid) {
+            return Ok(entries);
+        }
+        std::thread::sleep(BETWEEN_READS);
+    }
+    read(pid)
+}
+
+/// What the kernel has told the program of a process, which differs from program to program; nothing, if it has not
+/// yet.
+fn told_of_itself(pid: i32) -> Option<Vec<u8>> {
+    let told = kernel_file::read(format!("/proc/{pid}/auxv")).ok()?;
+    told.iter().any(|byte| *byte != 0).then_some(told)
 }
 
 /// How many mappings a process has.
@@ -512,6 +543,26 @@ fn special_flags(words: &[u8]) -> SpecialFlags {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Was said to have no vDSO, once in some hundred looks.
+    #[test]
+    fn a_process_that_executes_one_program_after_another_has_a_vdso() {
+        use std::os::unix::fs::PermissionsExt;
+        let place = tempfile::tempdir().expect("directory");
+        let script = place.path().join("again");
+        std::fs::write(&script, "#!/bin/sh\nexec \"$0\"\n").expect("written");
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&script, mode).expect("executable");
+        let mut executing = std::process::Command::new(&script).spawn().expect("begun");
+        let pid = executing.id().cast_signed();
+        let without = (0..2000)
+            .filter_map(|_| read_executed(pid).ok())
+            .filter(|entries| !entries.iter().any(|entry| entry.name == "[vdso]"));
+        let without = without.count();
+        executing.kill().expect("ended");
+        executing.wait().expect("waited for");
+        assert_eq!(without, 0);
+    }
 
     fn one(line: &str) -> MapEntry {
         parse(1, line.as_bytes()).unwrap().remove(0)

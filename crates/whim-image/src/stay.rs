@@ -270,7 +270,7 @@ pub fn reasons_by(
     stay_threads::reasons(pid, &threads, policy, &mut found);
     found.extend(shares(pid));
     stay_descriptors::reasons((pid, status.own_id), DESCRIPTORS_MAX, &mut found);
-    match (maps::read(pid), FlagTable::read(pid)) {
+    match (maps::read_executed(pid), FlagTable::read(pid)) {
         (Ok(entries), Ok(flags)) => {
             found.extend(mapping_reasons(
                 pid,
