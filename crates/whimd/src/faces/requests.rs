@@ -137,7 +137,7 @@ pub(super) async fn handle(
         Ok(None)
     };
     if let Some(pid) = about(&request) {
-        beginning::begun(daemon.moves(), pid).await;
+        beginning::begun(daemon.moves(), caller, pid).await;
     }
     match request {
         Request::Adopt { pid } => text(moving::adopt(daemon.moves(), caller, pid)),

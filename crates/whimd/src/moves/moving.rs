@@ -52,7 +52,7 @@ async fn target_begun(
     loop {
         match target(moves, caller, Arc::clone(&process)) {
             Err(MoveError::Stay { pid, .. }) if beginning::is_beginning(moves, pid) => {
-                beginning::begun(moves, pid).await;
+                beginning::begun(moves, caller, pid).await;
             }
             result => return result,
         }
