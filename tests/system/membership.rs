@@ -115,16 +115,20 @@ fn joined_without_datagrams(cluster: &Cluster) -> Result<()> {
     all_up(cluster)?;
     cluster.whim("n2", &["leave"])?;
     becomes(cluster, "n1", "n2", "unknown", SOON)?;
-    for node in ["n1", "n2"] {
-        for family in ["-4", "-6"] {
-            let rule = ["rule", "add", "ipproto", "udp", "pref", "1", "blackhole"];
-            cluster.run(node, &[&["ip", family][..], &rule].concat())?;
-        }
+    // Those of the other way come.
+    for family in ["-4", "-6"] {
+        let rule = ["rule", "add", "ipproto", "udp", "pref", "1", "blackhole"];
+        cluster.run("n2", &[&["ip", family][..], &rule].concat())?;
     }
     let token = cluster.whim("n1", &["token"])?;
     let said = cluster.join("n2", "10.99.0.1", &token)?;
-    ensure!(said.contains("Nothing has been heard of n1"), "{said}");
+    ensure!(said.contains("have not heard of each other"), "{said}");
     ensure!(said.contains("n2 is a member of a cluster of 2"), "{said}");
+    let again = cluster.refused_fed("n2", &["join", "10.99.0.1"], &token)?;
+    ensure!(
+        again.contains("is a member of a cluster already, as n2"),
+        "{again}"
+    );
     Ok(())
 }
 

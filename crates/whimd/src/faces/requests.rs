@@ -17,6 +17,7 @@ use crate::ground::Ground;
 use crate::host::orders::Orders;
 use crate::leaving::changes;
 use crate::leaving::evacuation;
+use crate::members::cluster::ClusterError;
 use crate::members::upkeep;
 use crate::moves::attempt::MoveError;
 use crate::moves::beginning;
@@ -222,7 +223,7 @@ async fn administer(
         } => {
             let joined = daemon.cluster().join(host, &token, node, advertise).await;
             let report = joined.map_err(|e| e.to_string())?;
-            Ok(Some(joined_by(daemon, &report, answers).await))
+            joined_by(daemon, &report, answers).await.map(Some)
         }
         Request::Leave { force } => {
             let left = changes::leave(daemon.moves(), force).await;
@@ -247,7 +248,7 @@ async fn joined_by(
     daemon: &Daemon,
     report: &JoinReport,
     answers: &UnboundedSender<Answer>,
-) -> String {
+) -> Result<String, String> {
     let node = daemon.cluster().node();
     daemon
         .events()
@@ -264,11 +265,14 @@ async fn joined_by(
     let holder = daemon.cluster().holder().unwrap_or_default();
     if !upkeep::is_reached(daemon.ground(), &holder).await {
         notice(format!(
-            "Nothing has been heard of {holder} since then: its port and this node's have to be open for UDP, too ('whim nodes' says when it is reached)"
+            "{node} and {holder} have not heard of each other since then: their ports have to be open for UDP, too, both ways ('whim nodes' says who is reached)"
         ));
     }
+    if daemon.cluster().removed().is_some() || !daemon.cluster().is_member() {
+        return Err(ClusterError::RemovedAtOnce(node).to_string());
+    }
     let count = daemon.cluster().members().len();
-    format!("{node} is a member of a cluster of {count} nodes")
+    Ok(format!("{node} is a member of a cluster of {count} nodes"))
 }
 
 /// Removes a member. The authority knows members that this node may not have heard of, so that it is asked anyhow.

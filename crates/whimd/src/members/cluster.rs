@@ -66,6 +66,14 @@ pub(crate) enum ClusterError {
     Answering,
     #[error("A task of the daemon ended badly ({0}); see its log")]
     Task(String),
+    #[error("This node is joining a cluster just now: 'whim nodes' shows when it has")]
+    Joining,
+    #[error(
+        "This node is a member of a cluster already, as {0} ('whim nodes' lists it); 'whim leave' first, if it shall join another one"
+    )]
+    Member(String),
+    #[error("{0} joined, and was removed from the cluster at once")]
+    RemovedAtOnce(String),
 }
 
 #[derive(Debug, Error)]
@@ -128,6 +136,8 @@ pub(crate) struct Cluster {
     port: std::sync::atomic::AtomicU16,
     class: String,
     joined: Mutex<Option<Joined>>,
+    /// Held by who joins.
+    joining: tokio::sync::Mutex<()>,
     /// Marked when the list of members changes.
     changed: watch::Sender<()>,
 }
@@ -211,6 +221,7 @@ impl Cluster {
             port: std::sync::atomic::AtomicU16::new(whim_control::config::PORT),
             class,
             joined: Mutex::new(joined),
+            joining: tokio::sync::Mutex::default(),
             changed: watch::Sender::new(()),
         })
     }
@@ -557,6 +568,10 @@ impl Cluster {
         node: Option<String>,
         advertise: Vec<String>,
     ) -> Result<JoinReport, ClusterError> {
+        let _joining = self.joining.try_lock().map_err(|_| ClusterError::Joining)?;
+        if self.is_member() {
+            return Err(ClusterError::Member(self.node()));
+        }
         let options = JoinOptions {
             host,
             token: token.reveal().parse::<Token>()?,
@@ -564,9 +579,6 @@ impl Cluster {
             port: self.port.load(std::sync::atomic::Ordering::Relaxed),
             timeout: JOIN_TIMEOUT,
         };
-        if self.is_member() {
-            return Err(StateError::Exists(self.directory.clone()).into());
-        }
         let cluster = Arc::clone(self);
         let joining = tokio::task::spawn_blocking(move || {
             let (state, report) = whim_net::join::join(&cluster.directory, &options, &now)?;

@@ -67,6 +67,8 @@ pub(crate) enum NodeRequest {
     },
     /// What does your state leave out?
     About,
+    /// Do datagrams of the sender come? A node that does not know this hangs up.
+    Heard,
     Admit {
         request: AdmitRequest,
     },

@@ -16,7 +16,7 @@ use crate::members::peers::{NodeReply, NodeRequest};
 
 /// Members that reach each other have heard of each other within this time.
 const REACHED_WITHIN: Duration = Duration::from_secs(3);
-const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
 /// Notes that a node was admitted, or came with a token that was used before.
 pub(crate) fn served(ground: &Ground, served: Served) {
@@ -92,6 +92,14 @@ pub(crate) fn answer(
             peers.ordered(peer.node.as_str(), ordered, Instant::now());
             return NodeReply::Done;
         }
+        NodeRequest::Heard => match ground.peers().state(peer.node.as_str()) {
+            NodeState::Down => {
+                return NodeReply::Refused {
+                    reason: "No datagram of yours has come".into(),
+                };
+            }
+            _ => return NodeReply::Done,
+        },
         NodeRequest::Leave => remove(ground, &peer.node).map(|()| NodeReply::Done),
         _ => {
             return NodeReply::Refused {
@@ -125,17 +133,26 @@ pub(crate) fn remove(ground: &Ground, node: &NodeName) -> Result<(), ClusterErro
     Ok(())
 }
 
-/// Waits until a member that this node knows of is reached, which knows then that this node is: who lists the nodes of a
-/// cluster behind `whim join` does not see the new one as down. False if nothing is heard of it for some seconds.
+/// Waits until this node and a member have heard of each other: whoever lists the nodes right behind `whim join` would
+/// see the new one as down. False if that has not come about after some seconds, as where a port is open for TCP alone.
 pub(crate) async fn is_reached(ground: &Ground, member: &str) -> bool {
     let end = Instant::now() + REACHED_WITHIN;
-    while ground.peers().state(member) == NodeState::Down {
-        if Instant::now() >= end {
-            return false;
+    while Instant::now() < end {
+        if ground.peers().state(member) != NodeState::Down && is_heard(ground, member).await {
+            return true;
         }
         tokio::time::sleep(BETWEEN_LOOKS).await;
     }
-    true
+    false
+}
+
+/// Whether datagrams of this node have come to a member. One that does not know the question hangs up.
+async fn is_heard(ground: &Ground, member: &str) -> bool {
+    let cluster = ground.cluster();
+    let told = cluster
+        .call(member, &NodeRequest::Heard, ANSWER_TIMEOUT)
+        .await;
+    !matches!(told, Ok(NodeReply::Refused { .. }))
 }
 
 /// Renews certificates in time, and tells the holder when our addresses or our class have changed.
