@@ -185,15 +185,15 @@ fn misuse(text: &str) -> ExitCode {
 /// Help and version are no errors; wrong use of `run` ends as env(1) does, since 1 and 2 are codes
 /// of the program.
 fn wrong_use(error: clap::Error) -> ExitCode {
-    let verb = std::env::args_os().nth(1).unwrap_or_default();
+    let words: Vec<String> = std::env::args_os()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let verb = verb_of(&words).unwrap_or_default().to_owned();
     // The parser repeats what it does not understand.
     let is_former = verb == "join" && token::is_former(&error);
     if is_former || error.exit_code() != 0 && token::in_words(std::env::args_os()) {
         return misuse(token::AS_ARGUMENT);
     }
-    let words: Vec<String> = std::env::args_os()
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
     let error = hints::mend(error, &words);
     output::note(error.print());
     let runs = verb == "run" || verb == "shell";
@@ -201,6 +201,18 @@ fn wrong_use(error: clap::Error) -> ExitCode {
         0 => ExitCode::SUCCESS,
         _ if runs => ExitCode::from(run::FAILED),
         _ => ExitCode::from(WRONG_USE),
+    }
+}
+
+/// The verb of a command line that was not understood: what stands behind the options of all verbs.
+fn verb_of(words: &[String]) -> Option<&str> {
+    let mut words = words.iter().skip(1);
+    loop {
+        match words.next()?.as_str() {
+            "--socket" | "--wait" => words.next().map(drop)?,
+            option if option.starts_with('-') => {}
+            verb => return Some(verb),
+        }
     }
 }
 

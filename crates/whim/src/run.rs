@@ -85,6 +85,9 @@ pub(crate) fn run(reach: &Reach<'_>, arguments: Run) -> ExitCode {
     if let Some(name) = arguments.command.first().filter(|name| is_missing(name)) {
         return not_found(name);
     }
+    if let Some(name) = arguments.command.first().filter(|name| is_no_program(name)) {
+        return not_executable(name, Errno::EACCES);
+    }
     let registered = match register(reach, &options, strict) {
         Ok(registered) => registered,
         Err(error) => return complain(&error, FAILED),
@@ -248,6 +251,21 @@ fn is_missing(name: &OsStr) -> bool {
     std::env::split_paths(&path).all(|place| missing(&place.join(name)))
 }
 
+/// Whether the kernel executes no file of this name for certain.
+fn is_no_program(name: &OsStr) -> bool {
+    use nix::unistd::{AccessFlags, access};
+    name.as_bytes().contains(&b'/')
+        && (Path::new(name).is_dir() || access(name, AccessFlags::X_OK) == Err(Errno::EACCES))
+}
+
+fn not_executable(name: &OsStr, errno: Errno) -> ExitCode {
+    let (name, reason) = (name.display(), errno.desc());
+    complain(
+        &format!("{name} cannot be executed: {reason}"),
+        NOT_EXECUTABLE,
+    )
+}
+
 fn not_found(name: &OsStr) -> ExitCode {
     let name = name.display().to_string();
     let hint = hints::of_program(&name);
@@ -277,13 +295,7 @@ fn become_program(command: &[OsString], environment: &[CString]) -> ExitCode {
     let name = command.first().map(OsString::as_os_str).unwrap_or_default();
     match errno {
         Errno::ENOENT => not_found(name),
-        errno => {
-            let (name, reason) = (name.display(), errno.desc());
-            complain(
-                &format!("{name} cannot be executed: {reason}"),
-                NOT_EXECUTABLE,
-            )
-        }
+        errno => not_executable(name, errno),
     }
 }
 
