@@ -1,6 +1,7 @@
 //! Words that are completed while somebody types, in real shells at a terminal.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use whim_system_tests::process::eventually;
@@ -130,6 +131,18 @@ fn typed(cluster: &Cluster, shell: &Shell) -> Result<()> {
         "listed, too",
     )?;
     complete(&mut terminal, "whim undr", "n2", "takes guests again")?;
+    // A name that is several words to whoever does not quote it.
+    let odd = cluster.directory().join("odd  name");
+    fs::write(&odd, "nothing of that kind\n")?;
+    fs::set_permissions(&odd, fs::Permissions::from_mode(0o600))?;
+    let joins = "whim join --token-file od";
+    complete(&mut terminal, joins, "n2", "This is no token")?;
+    // Whatever a program takes, it takes none of our options.
+    terminal.press("whim run -- echo --str\t\t")?;
+    terminal.press(&format!("{EMPTY}echo op''tions\r"))?;
+    let shown = terminal.wait_for("options\r\n")?;
+    let shown = String::from_utf8_lossy(&shown);
+    ensure!(!shown.contains("--strict"), "it is ours: {shown}");
     terminal.ask(
         "export WHIM_SOCKET=/nonexistent; echo with''out\r",
         "without\r\n",

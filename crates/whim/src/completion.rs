@@ -2,14 +2,15 @@
 //!
 //! The scripts of `whim completions` ask `whim complete-words -- LINE...` at each press of the key, with the words of
 //! the line up to the cursor. Here is decided what stands at that place, by the definition of the command line, so that
-//! the scripts know nothing of verbs. Exit status 1: the place takes no such words, and the script goes on as without.
+//! the scripts know nothing of verbs. Exit status 1: the place takes no such words, and the script goes on as without;
+//! 3: it takes names of files; 4: it belongs to a program that is to be run, whose name is the word of the number told.
 
 use std::process::ExitCode;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::{Arg, Command, CommandFactory};
+use clap::{Arg, Command, CommandFactory, ValueHint};
 use whim_control::client::ControlError;
 use whim_control::protocol::{Answer, NodeRow, Request};
 use whim_lab::Lab;
@@ -74,6 +75,21 @@ fn kind(verb: &str, argument: &str) -> Option<Kind> {
     })
 }
 
+/// Exit statuses beside those of all verbs.
+const FILES: u8 = 3;
+const OF_PROGRAM: u8 = 4;
+
+/// What the end of a command line is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum End {
+    Words(Place),
+    Files,
+    /// A part of the command of a program whose name is the word of this number.
+    Program(usize),
+    /// Nothing of which only a running system knows.
+    Other,
+}
+
 /// A place in the command line at which words are wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
@@ -85,22 +101,45 @@ struct Place {
     lab: String,
 }
 
-impl Place {
-    /// The place at the end of `words`, the first of which is the program.
-    fn of(whole: &Command, words: &[String]) -> Option<Self> {
-        let (last, earlier) = words.split_last()?;
+impl End {
+    /// That of `words`, the first of which is the program.
+    fn of(whole: &Command, words: &[String]) -> Self {
+        let Some((last, earlier)) = words.split_last() else {
+            return Self::Other;
+        };
         let mut reader = Reader::new(whole);
-        for word in earlier.iter().skip(1) {
-            reader.read(word)?;
+        for (number, word) in earlier.iter().enumerate().skip(1) {
+            if reader.read(word).is_none() {
+                return match reader.place() {
+                    Some(_) => Self::Program(number),
+                    None => Self::Other,
+                };
+            }
         }
-        let (argument, before, begun) = reader.at(last)?;
+        let Some((argument, before, begun)) = reader.at(last) else {
+            return Self::Other;
+        };
+        if argument.is_trailing_var_arg_set() {
+            return Self::Program(earlier.len());
+        }
+        let hint = argument.get_value_hint();
+        match Place::at(&reader, argument, (before, begun)) {
+            Some(place) => Self::Words(place),
+            None if matches!(hint, ValueHint::AnyPath | ValueHint::FilePath) => Self::Files,
+            None => Self::Other,
+        }
+    }
+}
+
+impl Place {
+    fn at(reader: &Reader<'_>, argument: &Arg, (before, begun): (&str, &str)) -> Option<Self> {
         let kind = kind(&reader.verb, argument.get_id().as_str())?;
         let (mut before, mut begun) = (before.to_owned(), begun.to_owned());
         if let (Kind::Hosts, Some((listed, rest))) = (kind, begun.clone().rsplit_once(',')) {
             before = format!("{before}{listed},");
             rest.clone_into(&mut begun);
         }
-        let lab = reader.lab;
+        let lab = reader.lab.clone();
         Some(Self {
             kind,
             before,
@@ -213,8 +252,14 @@ impl<'a> Reader<'a> {
 
 /// Tells the words for the end of a command line, one a line, each with a tab and what it is about where that helps.
 pub(crate) fn answer(line: &[String], connect: Connect) -> ExitCode {
-    let Some(place) = Place::of(&Arguments::command(), line) else {
-        return ExitCode::FAILURE;
+    let place = match End::of(&Arguments::command(), line) {
+        End::Words(place) => place,
+        End::Files => return ExitCode::from(FILES),
+        End::Program(number) => {
+            output::line(&number.to_string());
+            return ExitCode::from(OF_PROGRAM);
+        }
+        End::Other => return ExitCode::FAILURE,
     };
     let deadline = Instant::now() + PATIENCE;
     let (sender, found) = channel();
@@ -355,9 +400,34 @@ fn each_argument(command: &Command, verb: &str, see: &mut dyn FnMut(&str, &Arg))
 mod tests {
     use super::*;
 
-    fn at(line: &str) -> Option<Place> {
+    fn end(line: &str) -> End {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        Place::of(&Arguments::command(), &words)
+        End::of(&Arguments::command(), &words)
+    }
+
+    fn at(line: &str) -> Option<Place> {
+        match end(line) {
+            End::Words(place) => Some(place),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn files_and_programs_are_left_to_the_shell() {
+        for (line, expected) in [
+            ("whim run ", End::Program(2)),
+            ("whim run --on n1 -- vi", End::Program(5)),
+            ("whim run --pin vim --on ", End::Program(3)),
+            ("whim run -- cat drain ", End::Program(3)),
+            ("whim lab exec --name l n1 -- ls -", End::Program(7)),
+            ("whim top --from ", End::Files),
+            ("whim join --token-file x", End::Files),
+            ("whim config check ", End::Files),
+            ("whim run -", End::Other),
+            ("whim drain n1 n2 ", End::Other),
+        ] {
+            assert_eq!(end(line), expected, "{line}");
+        }
     }
 
     #[test]
