@@ -168,7 +168,8 @@ fn list_fits_the_terminal(cluster: &Cluster) -> Result<()> {
         line.contains("It shares memory without a file") && !line.contains('…'),
         "{line}"
     );
-    let mut terminal = Terminal::start(&cluster.whim_command("n1", &["ps"]))?;
+    let mut ps = cluster.whim_command("n1", &["ps"]);
+    let mut terminal = Terminal::start(ps.env("LC_ALL", "C.UTF-8"))?;
     let mut shown = terminal.wait_for("…")?;
     shown.extend(terminal.wait_for("\r\n")?);
     let line = of_it(&String::from_utf8_lossy(&shown)).context("it is not shown")?;
@@ -249,7 +250,26 @@ fn mon(cluster: &Cluster) -> Result<()> {
     ensure!(terminal.end()?.success(), "mon has failed");
     let once = cluster.whim("n2", &["mon", "--once"])?;
     ensure!(once.lines().count() == 3 && once.contains("n1"), "{once}");
+    poor_terminals(cluster)?;
     words_of_states(cluster)
+}
+
+/// A terminal without a screen is given lines, and one without our letters others.
+fn poor_terminals(cluster: &Cluster) -> Result<()> {
+    let whim = cluster.whim_path().display().to_string();
+    for verb in ["top", "mon"] {
+        let words = ["env", "TERM=dumb", &whim, verb];
+        let mut terminal = Terminal::start(&cluster.command("n2", &words))?;
+        let shown = terminal.wait_for("\r\n")?;
+        ensure!(!shown.contains(&b'\x1b'), "{verb}: {shown:?}");
+        ensure!(terminal.end()?.success(), "{verb} has failed");
+    }
+    let words = ["env", "LC_ALL=C", &whim, "top"];
+    let mut terminal = Terminal::start(&cluster.command("n2", &words))?;
+    terminal.wait_for("CPU%v")?;
+    terminal.press("q")?;
+    ensure!(terminal.end()?.success(), "top has failed");
+    Ok(())
 }
 
 /// A feed in which everything is at once: a node that is overloaded, one that is drained, one that is down; a program

@@ -26,6 +26,7 @@ mod history;
 mod lab_page;
 mod lab_views;
 mod laboratory;
+mod letters;
 mod monitor;
 mod moves;
 mod output;

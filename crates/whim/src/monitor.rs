@@ -24,7 +24,7 @@ use whim_control::protocol::Request;
 use whim_monitor::feed::{Key, Update};
 use whim_monitor::model::Model;
 
-use crate::output;
+use crate::{letters, output};
 use source::Source;
 
 /// How a monitor was asked for.
@@ -77,7 +77,7 @@ trait Screen {
 /// # Errors
 /// There is no daemon, no feed, or no terminal.
 pub(crate) fn top(connect: &Connect, options: &Options) -> Result<()> {
-    if options.json || options.once || !io::stdout().is_terminal() {
+    if options.json || options.once || !has_screen() {
         return print(connect, options, |model| {
             let rows = whim_monitor::order::Choice::default().list(model);
             let rows: Vec<_> = rows.into_iter().map(|one| one.row.clone()).collect();
@@ -92,7 +92,7 @@ pub(crate) fn top(connect: &Connect, options: &Options) -> Result<()> {
 /// # Errors
 /// As [`top()`].
 pub(crate) fn mon(connect: &Connect, options: &Options) -> Result<()> {
-    if options.json || options.once || !io::stdout().is_terminal() {
+    if options.json || options.once || !has_screen() {
         return print(connect, options, |model| {
             let rows: Vec<_> = model.nodes().map(|node| node.row.clone()).collect();
             output::nodes(&rows);
@@ -101,7 +101,12 @@ pub(crate) fn mon(connect: &Connect, options: &Options) -> Result<()> {
     watch(connect, options, &mut mon::Mon::default())
 }
 
-/// Without a terminal: the feed as it comes, or one picture of it.
+/// Whether something can be drawn. A terminal that says it is dumb has lines, and no screen.
+fn has_screen() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|kind| kind != "dumb")
+}
+
+/// Without a screen: the feed as it comes, or one picture of it.
 fn print(connect: &Connect, options: &Options, show: impl Fn(&Model)) -> Result<()> {
     let mut source = Source::open(connect, options.from.as_deref())?;
     let mut model = Model::default();
@@ -205,10 +210,26 @@ fn run(
             };
         }
         if paint {
-            terminal.draw(|frame| screen.draw(frame, &model))?;
+            terminal.draw(|frame| {
+                screen.draw(frame, &model);
+                if letters::are_few() {
+                    in_few_letters(frame);
+                }
+            })?;
         }
     }
     Ok(())
+}
+
+/// Replaces the letters of our own that this terminal may not show.
+fn in_few_letters(frame: &mut Frame<'_>) {
+    for cell in &mut frame.buffer_mut().content {
+        let mut letters = cell.symbol().chars();
+        let instead = letters.next().and_then(letters::instead_of);
+        if let Some(letter) = instead {
+            cell.set_char(letter);
+        }
+    }
 }
 
 fn carry_out(

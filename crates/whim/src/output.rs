@@ -11,6 +11,8 @@ use whim_control::protocol::{LogRow, NodeRow, NodeState, ProcessRow};
 pub(crate) use whim_monitor::moment::moment;
 use whim_monitor::order::state;
 
+use crate::letters;
+
 /// Between two columns.
 const GAP: &str = "  ";
 /// What a reason leaves for the command on a terminal.
@@ -126,7 +128,7 @@ pub(crate) fn table(head: &[&str], right: &[&str], rows: &[Vec<String>]) {
                 text.push_str(GAP);
             }
         }
-        line(&cut(text.trim_end(), limit));
+        line(&letters::shown(cut(text.trim_end(), limit)));
     }
 }
 
