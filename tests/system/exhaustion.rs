@@ -87,6 +87,7 @@ fn disk(cluster: &Cluster, node: &str) -> Result<()> {
             Moved::Refused(text) => {
                 refused += 1;
                 is_sentence(&text).with_context(|| format!("{pages} pages"))?;
+                each_has_a_journal(cluster).with_context(|| format!("{pages} pages"))?;
             }
             Moved::Done(_) => {
                 moved += 1;
@@ -112,6 +113,16 @@ fn disk(cluster: &Cluster, node: &str) -> Result<()> {
     cluster.run(node, &["rm", &format!("{STATE}/filler")])?;
     cluster.move_to(pid, "home")?;
     goes_on(cluster, pid)
+}
+
+/// A journey that never began is not noted: it has no journal.
+fn each_has_a_journal(cluster: &Cluster) -> Result<()> {
+    let script = format!(
+        "cd {STATE}/journeys; for about in *.json; do id=${{about%.json}}; [ -e \"$about\" ] && ! [ -e \"$id.journal\" ] && echo \"$id\"; done; true"
+    );
+    let without = cluster.run("n1", &["sh", "-c", &script])?;
+    ensure!(without.is_empty(), "Without a journal: {without}");
+    Ok(())
 }
 
 /// A journey goes on and on while there is no room: what its journal lacks, the process does not.

@@ -77,7 +77,7 @@ pub(crate) async fn start_home(
     };
     write_about(settings, &about)?;
     settings.faults.point("before-journal-made");
-    let journal = make_journal(&settings.journal(id))?;
+    let journal = make_journal(&settings.journal(id)).inspect_err(|_| forget(settings, id))?;
     let journal_number = journal.as_raw_fd();
     let job = |listener| HomeJob {
         journey: id.clone(),
