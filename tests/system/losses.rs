@@ -411,7 +411,22 @@ fn homes_disk_stands_still(cluster: &Cluster) -> Result<()> {
     }
     grows(cluster, pid)?;
     cluster.move_to(pid, "n3")?;
-    cluster.move_to(pid, "home")?;
+    let mut returning = {
+        let _frozen = Frozen::begin(cluster, "n1", JOURNEYS)?;
+        let number = pid.to_string();
+        let returning = Running::spawn(&mut cluster.whim_command("n1", &["bring", &number]))?;
+        // What others ask for does not wait for that disk.
+        let begun = Instant::now();
+        eventually(AFTER_LEASE, "a lease has passed", || {
+            cluster.whim("n1", &["ps"])?;
+            cluster.whim("n1", &["run", "--", "true"])?;
+            Ok((begun.elapsed() > LEASE).then_some(()))
+        })?;
+        ensure!(begun.elapsed() < LEASE * 4, "Others have waited");
+        returning
+    };
+    let status = returning.wait(AFTER_LEASE)?;
+    ensure!(status.success(), "It has not come home: {status}");
     finish(cluster, &mut guest, pid)
 }
 

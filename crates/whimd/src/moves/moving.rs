@@ -428,17 +428,20 @@ async fn travel(
         bound_for(None);
     }
     faults.point("before-move-noted");
-    if result.is_ok()
-        && let Some(journey) = moves.journeys().by_id.get_mut(id)
-    {
+    let arrived = result.is_ok().then(|| {
+        let mut journeys = moves.journeys();
+        let journey = journeys.by_id.get_mut(id)?;
         journey.about.guest_supervisor_pid = guest_supervisor_pid;
         if let Some((node, epoch)) = &next {
             // Trap: the-last-host-is-not-known-yet
             journey.note_arrival(node, *epoch);
         }
-        if let Err(error) = write_about(settings, &journey.about) {
-            tracing::warn!(%error, journey = id, "a move was not noted");
-        }
+        Some(journey.about.clone())
+    });
+    if let Some(about) = arrived.flatten()
+        && let Err(error) = write_about(settings, &about)
+    {
+        tracing::warn!(%error, journey = id, "a move was not noted");
     }
     faults.point("after-move-noted");
     watching::refresh(moves, id).await;

@@ -1,6 +1,7 @@
 //! What home supervisors say of their journeys, and how journeys end.
 
 use nix::sys::signal::Signal;
+use std::collections::HashSet;
 use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,6 +30,8 @@ pub(crate) const ENDED_AT_HOME: &str = "It ended at home";
 
 /// If a supervisor does not report its status within this time, its last report counts.
 const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
+/// Who asks for all journeys waits for this time at most.
+const REFRESHED_WITHIN: Duration = Duration::from_secs(2);
 /// The kernel ends a deputy whose supervisor died (EXITKILL) within this time.
 const DEATH_WAIT: Duration = Duration::from_secs(2);
 /// Pauses between tries to tell a host that it has no such guest any more: about half an hour in all.
@@ -151,7 +154,7 @@ pub(crate) async fn calls(moves: &Arc<Moves>, id: &str) -> Vec<(String, u64)> {
 }
 
 /// Asks all home supervisors at the same time. Those that did not answer the last time are asked in the
-/// background, so nobody waits for them.
+/// background, so nobody waits for them; nor for the end of a journey, which is noted on a disk.
 pub(crate) async fn refresh_all(moves: &Arc<Moves>) {
     let now = moves.ground().clock_ms();
     let mut ids: Vec<(String, bool)> = Vec::new();
@@ -163,10 +166,15 @@ pub(crate) async fn refresh_all(moves: &Arc<Moves>) {
         }
     }
     let mut tasks = tokio::task::JoinSet::new();
+    let mut left = HashSet::new();
     for (id, awaited) in ids {
         let moves = Arc::clone(moves);
         if awaited {
-            tasks.spawn(async move { refresh(&moves, &id).await });
+            left.insert(id.clone());
+            tasks.spawn(async move {
+                refresh(&moves, &id).await;
+                id
+            });
         } else {
             tokio::spawn(async move {
                 refresh(&moves, &id).await;
@@ -176,7 +184,19 @@ pub(crate) async fn refresh_all(moves: &Arc<Moves>) {
             });
         }
     }
-    while tasks.join_next().await.is_some() {}
+    let all = async {
+        while let Some(done) = tasks.join_next().await {
+            done.ok().map(|id| left.remove(&id));
+        }
+    };
+    let _ = tokio::time::timeout(REFRESHED_WITHIN, all).await;
+    tasks.detach_all();
+    let mut journeys = moves.journeys();
+    for id in left {
+        if let Some(journey) = journeys.by_id.get_mut(&id) {
+            journey.manners.was_silent(now);
+        }
+    }
 }
 
 /// After a supervisor has hung up on us: waits until it is gone, if it is about to end.
