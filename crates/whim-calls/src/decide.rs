@@ -139,10 +139,12 @@ pub(crate) fn mremap(builder: &mut Builder<'_>) -> Flow {
     memory_call(builder, &ranges)
 }
 
-/// Whether mappings of files are moved that a host does not know well enough: several at once, or memory beside
-/// them (what comes of that is home's kernel's to say: Linux from 6.17 on moves them if they become no shorter,
-/// but not ours), one of which a second one is made, or one that may not become writable, whose new place would
-/// not be watched.
+/// Whether this moves mappings of files in a way that a host does not know well enough:
+///
+/// - several mappings at once, or memory beside them. Home's kernel decides what comes of that: Linux from 6.17 on
+///   moves them if they become no shorter, older ones do not.
+/// - a mapping of which the call makes a second one.
+/// - a mapping that may not become writable: its new place would not be watched.
 fn is_homes_alone(builder: &Builder<'_>) -> bool {
     let page = whim_model::PAGE_SIZE;
     let (address, old) = (builder.value(0), builder.value(1));

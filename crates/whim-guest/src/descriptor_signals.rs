@@ -1,6 +1,6 @@
-//! Signals that descriptors of the program read (signalfd). The descriptors are at home, and so are those of these
-//! signals that wait: a thread of the deputy blocks those that its thread here blocks, and home's kernel keeps them
-//! for the next read. So nothing of that may change while the program is away.
+//! Signals that descriptors of the program read (signalfd). The descriptors are at home, and signals that wait to be
+//! read are there, too: each thread of the deputy blocks the signals that its thread here blocks, so that home's kernel
+//! keeps them for the next read. Neither may change while the program is away.
 
 use crate::error::GuestError;
 use crate::guest::Guest;

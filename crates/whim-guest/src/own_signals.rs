@@ -68,9 +68,9 @@ impl Guest {
         self.respond(host_tid, Response::Result(0))
     }
 
-    /// Another thread is to receive the signal that ends the process. That one ends it at home, before the one
-    /// that sends it goes on: its call would find the other one still stopped, leave the signal in the queue, and
-    /// return.
+    /// A thread sends the signal that ends the process to another thread. The receiver ends the process at home,
+    /// before the sender goes on. If the sender's call were made first, it would find the receiver still stopped,
+    /// leave the signal in the queue, and return.
     fn ends_another(&mut self, host_tid: i32, target: Option<i32>, signal: &Signal) {
         // SIGKILL asks no thread.
         let other = target.or_else(|| self.chosen(signal.signal));

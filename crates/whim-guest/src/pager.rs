@@ -129,8 +129,8 @@ impl Shared {
         lock(&self.protecting).is_under_way = true;
     }
 
-    /// No page is protected any more: who waits for one that was left so, because its neighbour was unmapped just
-    /// then, goes on.
+    /// No page is protected any more. A thread may still wait for a page that was left protected because its
+    /// neighbour was unmapped just then: it goes on.
     pub(crate) fn done_protecting(&self) {
         let waiting = {
             let mut protecting = lock(&self.protecting);

@@ -40,7 +40,7 @@ impl Ours {
         Ok(())
     }
 
-    /// For who turns it into a deputy, once its guest has started: it is not let go any more.
+    /// Hands it to the code that turns it into a deputy, once its guest has started: it is not let go any more.
     #[must_use]
     pub(crate) fn depart(self) -> Frozen {
         self.0

@@ -18,7 +18,7 @@ const GAP: &str = "  ";
 /// What a reason leaves for the command on a terminal.
 const COMMAND_LEAST: usize = 16;
 
-/// For how long somebody is waited for who is to hear what is said in passing, in milliseconds.
+/// For how long a remark waits for a reader that takes nothing, in milliseconds.
 const PASSING: u8 = 100;
 
 /// Why nothing can be written any more.

@@ -260,7 +260,7 @@ impl Program {
         false
     }
 
-    /// Its home takes a look; what it knows is as of `at`, and what it finds of CPUs off by a factor.
+    /// Its home looks at it. What home knows is as old as `at`, and what it finds of CPUs is wrong by the factor `about`.
     pub(crate) fn sense(&mut self, at: Micros, about: f64) {
         let sums = (at, self.could_run, self.calls, self.memory);
         let Some((then, could_run, calls, memory)) = self.senses.last.replace(sums) else {

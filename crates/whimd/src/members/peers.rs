@@ -269,7 +269,7 @@ impl Ordered {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Untold {
     pub node: String,
-    /// Whoever wanted to tell it holds it for down, and has not tried.
+    /// The teller takes it for down, and has not tried.
     pub down: bool,
 }
 

@@ -42,8 +42,8 @@ fn target(moves: &Arc<Moves>, caller: &Caller, process: Arc<Process>) -> Result<
     found(moves, process, credentials, declaration)
 }
 
-/// The same of a process that may have begun just now: it may have been its shell when it was asked for, and be `whim`
-/// now.
+/// The same, for a process that may have begun a moment ago: it may still have been a copy of its shell when it was
+/// looked up, and have become `whim` since.
 async fn target_begun(
     moves: &Arc<Moves>,
     caller: &Caller,

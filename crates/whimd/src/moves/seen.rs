@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::line::probes::NotSeen;
 
-/// For how long a process that cannot be looked at is shown as it was. After that, what keeps it may be that.
+/// For how long a process that cannot be looked at is shown as it was. After that it is said that it cannot be looked at,
+/// which may be what keeps it here.
 const REMEMBERED: Duration = Duration::from_secs(30);
 const NOT_YET: &str = "It has not been looked at yet: 'whim why' looks at one.";
 
@@ -24,7 +25,7 @@ struct Found {
 pub(crate) struct Seen(HashMap<Key, Found>);
 
 impl Seen {
-    /// When a process was last looked at. Who has not been comes first in any order of this.
+    /// When a process was last looked at; in an order by this, processes that were never looked at come first.
     #[must_use]
     pub(crate) fn last_look(&self, process: Key) -> Option<Instant> {
         self.0.get(&process).map(|found| found.at)

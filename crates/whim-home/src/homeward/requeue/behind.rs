@@ -107,7 +107,7 @@ fn take_all(
     let mut places: BTreeSet<(i32, usize, Option<OwnTid>)> = BTreeSet::new();
     for due in due {
         places.insert((due.signal, due.slot, due.tid));
-        // Who takes one of the process takes those of its own first.
+        // A thread takes the signals of its own queue before those of its process.
         if due.tid.is_none() {
             places.insert((due.signal, leader.1, Some(leader.0)));
         }
