@@ -263,4 +263,30 @@ mod tests {
         let whole: Vec<Event> = whole.collect();
         assert_eq!(whole, [event(3), event(4)], "{text}");
     }
+
+    #[test]
+    fn the_end_waits_for_all_that_waits() {
+        use std::io::Read;
+        use std::os::unix::net::UnixStream;
+        let (disk, mut reader) = UnixStream::pair().expect("a pair");
+        disk.set_nonblocking(true).expect("set");
+        while (&disk).write(&[b'\n'; 4096]).is_ok() {}
+        disk.set_nonblocking(false).expect("set");
+        let mut journal = Journal::new(File::from(std::os::fd::OwnedFd::from(disk)));
+        let event = |epoch| Event::Acknowledged { epoch };
+        let taken = (0..).take_while(|epoch| journal.begin_commit(&event(*epoch)).is_ok());
+        let taken = taken.count();
+        assert!(taken >= MOST_WAITING, "{taken}");
+        let shared = Arc::clone(&journal.shared);
+        let read = std::thread::spawn(move || {
+            let mut text = String::new();
+            reader.read_to_string(&mut text).map(|_| text)
+        });
+        drop(journal);
+        assert!(shared.waiting().entries.is_empty(), "some wait still");
+        drop(shared);
+        let text = read.join().expect("ended").expect("text");
+        let entries = text.lines().filter(|line| !line.is_empty());
+        assert_eq!(entries.count(), taken);
+    }
 }
