@@ -590,7 +590,8 @@ pub(crate) fn timer_create(builder: &mut Builder<'_>) -> Flow {
         return go_home("it makes a timer on CPU time");
     }
     builder.region(builder.value(1), 64, In, Returned::Nothing)?;
-    builder.region(builder.value(2), 4, Out, Returned::Whole)
+    // Who restores timers says which number it wants (PR_TIMER_CREATE_RESTORE_IDS, Linux 6.15).
+    builder.region(builder.value(2), 4, Direction::InOut, Returned::Whole)
 }
 
 // ---- attributes of the process ----

@@ -220,6 +220,9 @@ CASE(interval_timers, "alarm getitimer setitimer", prepare)
     no_alarm();
 }
 
+/* Newer than the distribution's headers. */
+#define PR_TIMER_IDS 77
+
 static int timer = -1;
 static void delete_timer(void) { RAW(timer_delete, timer, 0, 0, 0, 0, 0), timer = -1; }
 static void keep_timer(long result)
@@ -237,6 +240,12 @@ CASE(timers, "timer_create timer_settime timer_gettime timer_getoverrun timer_de
     TRY(timer_create, .b = {V(CLOCK_MONOTONIC), I(&event, 64), OH(4, "0+4")}, .after = keep_timer);
     TRY(timer_create, .note = "clock", .b = {V(99), I(&event, 64), OH(4, "0+4")}, .after = keep_timer);
     TRY(timer_create, .note = "odd", .b = {V(CLOCK_MONOTONIC), I(&odd, 64), OH(4, "0+4")}, .after = keep_timer);
+    /* Who restores a program says which number a timer has, where the kernel lets it (6.15). */
+    int wanted = 41;
+    int numbered = prctl(PR_TIMER_IDS, 1, 0, 0, 0) == 0;
+    TRY(timer_create, .note = "number", .b = {V(CLOCK_MONOTONIC), I(&event, 64), CH(&wanted, 4, numbered ? NULL : "0+4")},
+        .after = keep_timer);
+    prctl(PR_TIMER_IDS, 0, 0, 0, 0);
     need(RAW(timer_create, CLOCK_MONOTONIC, &event, &timer, 0, 0, 0) == 0, "timer_create");
     TRY(timer_settime, .b = {V(timer), V(0), I(later, 32), OH(32, "16+16")});
     TRY(timer_settime, .note = "bad", .b = {V(timer), V(0), I(bad, 32), OH(32, "16+16")});
