@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use whim_system_tests::cluster::Moved;
 use whim_system_tests::process::{self, eventually};
+use whim_system_tests::talk::WAITS;
 use whim_system_tests::{Case, Cluster, Result, Running, Talk, ensure, guest};
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -21,6 +22,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case("run_reports_like_a_shell", run_reports),
         case("hosts_limits", host_limits),
         case("descriptor_limit", descriptor_limit),
+        case("damaged_record_of_a_journey", damaged_journey),
     ]
 }
 
@@ -317,4 +319,28 @@ sys.stdin.readline()
         guest.succeed()?;
     }
     Ok(())
+}
+
+/// A daemon that cannot read what was noted of a journey takes its program neither for one at home nor for one that
+/// somebody debugs.
+fn damaged_journey(cluster: &Cluster) -> Result<()> {
+    let (mut talk, pid) = Talk::run(cluster, &[], &["python3", "-c", WAITS])?;
+    cluster.move_to(pid, "n2")?;
+    let daemon = cluster.daemon_pid("n1")?;
+    cluster.run("n1", &["kill", "-KILL", &daemon])?;
+    let script = format!("head -c 300 /dev/zero > /var/lib/whim/journeys/{pid}-*.json");
+    cluster.run("n1", &["bash", "-c", &script])?;
+    cluster.lab(&["start", "--daemon", "n1"])?;
+    let number = pid.to_string();
+    let lost = "the record of its journey is damaged";
+    let why = cluster.whim("n1", &["why", &number])?;
+    ensure!(why.contains(lost) && !why.contains("traced"), "{why}");
+    let rows = cluster.whim("n1", &["ps"])?;
+    ensure!(rows.contains(lost), "{rows}");
+    for to in ["home", "n3"] {
+        let refused = cluster.refused("n1", &["migrate", &number, to])?;
+        ensure!(refused.contains(lost), "{to}: {refused}");
+    }
+    talk.go()?;
+    talk.succeed()
 }

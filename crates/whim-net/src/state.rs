@@ -373,12 +373,21 @@ impl State {
             path: directory.join(name),
             reason,
         };
-        let node: NodeFile = serde_json::from_slice(&files::read_secret(&directory.join(NODE))?)
-            .map_err(|e| damaged(NODE, e.to_string()))?;
-        let ca_pem = String::from_utf8(files::read(&directory.join(CA_CERTIFICATE))?)
+        // Beside the key, which is there.
+        let gone = |error: FileError| match error {
+            FileError::Missing { path } => StateError::Damaged {
+                path,
+                reason: "it is not there".into(),
+            },
+            error => error.into(),
+        };
+        let node: NodeFile =
+            serde_json::from_slice(&files::read_secret(&directory.join(NODE)).map_err(gone)?)
+                .map_err(|e| damaged(NODE, e.to_string()))?;
+        let ca_pem = String::from_utf8(files::read(&directory.join(CA_CERTIFICATE)).map_err(gone)?)
             .map_err(|e| damaged(CA_CERTIFICATE, e.to_string()))?;
         let signed_roster: SignedRoster =
-            serde_json::from_slice(&files::read(&directory.join(ROSTER))?)
+            serde_json::from_slice(&files::read(&directory.join(ROSTER)).map_err(gone)?)
                 .map_err(|e| damaged(ROSTER, e.to_string()))?;
         let ca_point = point_of_certificate(&ca_pem)?;
         let key = SecretKey::from_pem(&node.key_pem)?;

@@ -11,7 +11,7 @@ use crate::balancing;
 use crate::daemon::Daemon;
 use crate::faces::listing::stands_still;
 use crate::line::journal::read_journal;
-use crate::line::probes::Probes;
+use crate::line::probes::{Patience, Probes};
 use crate::moves::attempt::MoveError;
 use crate::moves::candidacy;
 use crate::moves::candidate::{Candidate, LastMove};
@@ -105,7 +105,9 @@ pub(super) fn sentences_of(
         return text;
     }
     let tracer = processes::credentials(pid).map_or(0, |credentials| credentials.tracer);
-    if tracer != 0 && !stay::is_home_supervisor(daemon.moves(), tracer) {
+    let is_ours = stay::is_home_supervisor(daemon.moves(), tracer)
+        || stay::lost_journey(daemon.moves(), tracer, Patience::Long).is_some();
+    if tracer != 0 && !is_ours {
         text.push(format!(
             "It is traced by {tracer} ({}).",
             command(daemon.moves().probes(), caller, tracer)

@@ -72,6 +72,10 @@ pub(crate) enum ClusterError {
         "This node is a member of a cluster already, as {0} ('whim nodes' lists it); 'whim leave' first, if it shall join another one"
     )]
     Member(String),
+    #[error(
+        "No node can be called {0}, which 'whim migrate' takes for another thing: give another name with --node"
+    )]
+    Word(String),
     #[error("{0} joined, and was removed from the cluster at once")]
     RemovedAtOnce(String),
 }
@@ -141,6 +145,9 @@ pub(crate) struct Cluster {
     /// Marked when the list of members changes.
     changed: watch::Sender<()>,
 }
+
+/// Words that stand in the place of a node's name in commands.
+const WORDS: [&str; 2] = ["home", "best"];
 
 /// Unix seconds.
 #[must_use]
@@ -527,6 +534,9 @@ impl Cluster {
             Some(name) => NodeName::new(name)?,
             None => NodeName::new(host_name()).map_err(|_| ClusterError::HostName(host_name()))?,
         };
+        if WORDS.contains(&node.as_str()) {
+            return Err(ClusterError::Word(node.to_string()));
+        }
         Ok(NodeOptions {
             node,
             addresses: self.addresses(),

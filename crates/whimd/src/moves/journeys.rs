@@ -285,7 +285,8 @@ impl Journeys {
             .flatten()
             .flatten()
             .filter(|entry| entry.path().extension().is_some_and(|e| e == "json"))
-            .filter_map(|entry| serde_json::from_slice(&fs::read(entry.path()).ok()?).ok())
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()))
+            .filter_map(|entry| noted_in(&entry.path()))
             .collect();
         found.sort_by_key(|about: &About| std::cmp::Reverse(about.begun_ms));
         let mut journeys = Self::default();
@@ -412,6 +413,18 @@ impl About {
             end: None,
         }
     }
+}
+
+/// What was noted of a journey in a file.
+fn noted_in(path: &Path) -> Option<About> {
+    let read = fs::read(path).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
+    let failed = |error: &std::io::Error| {
+        tracing::error!(
+            path = %path.display(), %error,
+            "the record of a journey is damaged: its program can neither be moved nor brought home"
+        );
+    };
+    read.inspect_err(failed).ok()
 }
 
 #[cfg(test)]

@@ -81,6 +81,11 @@ fn found(
         let reasons = vec![stay::of_part(part).to_owned()];
         return Err(MoveError::Stay { pid, reasons });
     }
+    let lost = Some(credentials.tracer).filter(|tracer| *tracer != 0);
+    if let Some(lost) = lost.and_then(|tracer| stay::lost_journey(moves, tracer, Patience::Long)) {
+        let reasons = vec![lost];
+        return Err(MoveError::Stay { pid, reasons });
+    }
     let origin = process.by_pid(|pid| moves.census().origin_of(pid, Patience::Long));
     let (job, rules) = origin??;
     let mut candidates = moves.candidates();

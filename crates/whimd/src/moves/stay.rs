@@ -82,6 +82,13 @@ fn find(moves: &Moves, pid: i32, patience: Patience) -> Result<(Vec<String>, boo
         Err(NotSeen::Gone) => vec![StayReason::Gone],
         Err(error) => return Err(error),
     };
+    let lost = found.iter().find_map(|reason| match reason {
+        StayReason::Traced(tracer) => lost_journey(moves, *tracer, patience),
+        _ => None,
+    });
+    if let Some(lost) = lost {
+        return Ok((vec![lost], false));
+    }
     let passing = matches!(found.as_slice(), [StayReason::SharesMemory(_)]);
     // The reasons contain paths, whose text is the user's.
     let held = |reason: &StayReason| match reason {
@@ -148,6 +155,19 @@ fn is_guest(moves: &Moves, stat: &Stat) -> bool {
 pub(crate) fn is_home_supervisor(moves: &Moves, tracer: i32) -> bool {
     let ours = std::process::id().cast_signed();
     processes::stat(tracer).is_ok_and(|stat| stat.parent == ours || is_supervisor(moves, &stat))
+}
+
+/// What is to be said of a process whose tracer is a supervisor of ours, but of no journey that is known.
+#[must_use]
+pub(crate) fn lost_journey(moves: &Moves, tracer: i32, patience: Patience) -> Option<String> {
+    let stat = processes::stat(tracer).ok()?;
+    let is_lost = !is_home_supervisor(moves, tracer)
+        && moves
+            .programs()
+            .are_executed_by(moves.probes(), &stat, patience);
+    is_lost.then(|| format!(
+        "Its supervisor (process {tracer}) carries it, but the record of its journey is damaged or lost (see the daemon's log): it goes on where it is, and can neither be moved nor brought home."
+    ))
 }
 
 /// Whether this daemon started it to carry a journey, or a guest.
