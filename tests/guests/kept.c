@@ -16,6 +16,9 @@
 
 enum { MERGE_SET = 67, MERGE_GET = 68, FUTEX_HASH = 78, SLOTS_GET = 2 };
 
+/* 6 GiB */
+#define LOW 0x180000000UL
+
 /* Barriers for which a process registers, and which then work. */
 static const int registers[] = {1 << 2, 1 << 4, 1 << 6, 1 << 8};
 static const int barriers[] = {1 << 1, 1 << 3, 1 << 5, 1 << 7};
@@ -95,7 +98,9 @@ static void map_all(void)
     for (int kind = 0; kind < MAPS; kind++) {
         int how = MAP_ANONYMOUS | (kind == MAPS - 1 ? DROPPABLE : MAP_PRIVATE);
         how |= kind == MAPS - 2 ? MAP_GROWSDOWN : 0;
-        maps[kind] = mmap(room + (kind + 1) * APART, SIZE, PROT_READ | PROT_WRITE, how, -1, 0);
+        /* At low addresses all calls that begin there are looked at, and those with no address. */
+        char *place = kind == MAPS - 2 ? (char *)LOW : room + (kind + 1) * APART;
+        maps[kind] = mmap(place, SIZE, PROT_READ | PROT_WRITE, how, -1, 0);
         if (maps[kind] == MAP_FAILED)
             continue;
         if (kind < MAPS - 2)
