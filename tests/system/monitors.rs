@@ -251,7 +251,19 @@ fn mon(cluster: &Cluster) -> Result<()> {
     let once = cluster.whim("n2", &["mon", "--once"])?;
     ensure!(once.lines().count() == 3 && once.contains("n1"), "{once}");
     poor_terminals(cluster)?;
+    outlast_a_daemon(cluster)?;
     words_of_states(cluster)
+}
+
+/// A monitor goes on when the daemon is back that it looks through.
+fn outlast_a_daemon(cluster: &Cluster) -> Result<()> {
+    let mut terminal = Terminal::start(&cluster.whim_command("n2", &["mon"]))?;
+    terminal.wait_for("n1")?;
+    cluster.restart_daemon("n2")?;
+    terminal.wait_for("A daemon answers again")?;
+    terminal.press("q")?;
+    ensure!(terminal.end()?.success(), "mon has failed");
+    Ok(())
 }
 
 /// A terminal without a screen is given lines, and one without our letters others.

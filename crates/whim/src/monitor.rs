@@ -19,6 +19,7 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 use whim_control::client::{Client, ControlError};
 use whim_control::protocol::Request;
 use whim_monitor::feed::{Key, Update};
@@ -26,6 +27,9 @@ use whim_monitor::model::Model;
 
 use crate::{letters, output};
 use source::Source;
+
+/// Between two attempts to reach a daemon that has gone.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// How a monitor was asked for.
 #[derive(Clone, Debug)]
@@ -42,6 +46,8 @@ pub(crate) type Connect = Arc<dyn Fn() -> Result<Client, ControlError> + Send + 
 /// What the threads tell the one that draws.
 enum Message {
     Update(Box<Update>),
+    /// A feed begins anew.
+    Again,
     /// The feed has ended; with what is wrong.
     Ended(Option<String>),
     Key(KeyEvent),
@@ -130,7 +136,8 @@ fn print(connect: &Connect, options: &Options, show: impl Fn(&Model)) -> Result<
 fn watch(connect: &Connect, options: &Options, screen: &mut dyn Screen) -> Result<()> {
     let source = Source::open(connect, options.from.as_deref())?;
     let (sender, receiver) = channel();
-    follow(source, sender.clone());
+    let again = options.from.is_none().then(|| Arc::clone(connect));
+    follow(source, again, sender.clone());
     let mut terminal = ratatui::try_init().context("The terminal cannot be used")?;
     listen(sender.clone());
     let orders = options.from.is_none().then(|| Arc::clone(connect));
@@ -139,14 +146,23 @@ fn watch(connect: &Connect, options: &Options, screen: &mut dyn Screen) -> Resul
     ended
 }
 
-/// Reads the feed.
-fn follow(mut source: Source, sender: Sender<Message>) {
+/// Reads the feed. That of a daemon goes on when the daemon is back: it is restarted where one is looked at.
+fn follow(mut source: Source, connect: Option<Connect>, sender: Sender<Message>) {
     std::thread::spawn(move || {
         loop {
             let message = match source.next() {
                 Ok(Some(update)) => Message::Update(Box::new(update)),
                 Ok(None) => Message::Ended(None),
-                Err(error) => Message::Ended(Some(error.to_string())),
+                Err(error) => match connect.as_ref().filter(|_| is_absence(&error)) {
+                    Some(connect) => {
+                        let Some(next) = await_daemon(connect, &sender) else {
+                            return;
+                        };
+                        source = next;
+                        Message::Again
+                    }
+                    None => Message::Ended(Some(error.to_string())),
+                },
             };
             let last = matches!(message, Message::Ended(_));
             if sender.send(message).is_err() || last {
@@ -154,6 +170,25 @@ fn follow(mut source: Source, sender: Sender<Message>) {
             }
         }
     });
+}
+
+/// Whether it says that there is no daemon, or none any more.
+fn is_absence(error: &anyhow::Error) -> bool {
+    let control = error.downcast_ref::<ControlError>();
+    control.is_some_and(ControlError::is_absence)
+}
+
+/// The feed of the next daemon; nothing, if nobody looks any more.
+fn await_daemon(connect: &Connect, sender: &Sender<Message>) -> Option<Source> {
+    loop {
+        // Again and again, since each key takes it away.
+        let gone = "No daemon answers: what is shown is old, until one does";
+        sender.send(Message::Said(gone.into())).ok()?;
+        std::thread::sleep(AGAIN);
+        if let Ok(source) = Source::open(connect, None) {
+            return Some(source);
+        }
+    }
 }
 
 /// Reads keys.
@@ -186,6 +221,11 @@ fn run(
         for message in std::iter::once(first).chain(receiver.try_iter()) {
             paint |= match message {
                 Message::Update(update) => model.apply(*update),
+                Message::Again => {
+                    model = Model::default();
+                    screen.say("A daemon answers again".into());
+                    false
+                }
                 Message::Ended(None) => false,
                 Message::Ended(Some(reason)) => {
                     anyhow::bail!("{reason}");
