@@ -48,6 +48,7 @@ pub(crate) fn cases() -> Vec<Case> {
             refusals_change_nothing,
         ),
         Case::in_lab("orders::moved_as_soon_as_it_is_begun", 2, at_once),
+        Case::in_lab("orders::best_may_be_home", 3, best_may_be_home),
         Case::in_lab("orders::labels", 3, labels),
         Case::in_lab("orders::shell", 2, shell),
         Case::in_lab("orders::only_of_administrators", 2, administrators),
@@ -600,6 +601,26 @@ fn at_once(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// A program that is away goes home by `best`, where that is the least loaded of all.
+fn best_may_be_home(cluster: &Cluster) -> Result<()> {
+    let mut talks = echoes(cluster, 1, &[])?;
+    let pid = talks[0].1;
+    cluster.move_to(pid, "n2")?;
+    let mut hogs = Vec::new();
+    for _ in 0..4 {
+        let words = ["sh", "-c", "while :; do :; done"];
+        hogs.push(Running::spawn(&mut cluster.command("n3", &words))?);
+    }
+    eventually(SHORT, "n3 has much to do", || {
+        let load = node(cluster, "n3")?["load"].as_f64();
+        Ok(load.is_some_and(|load| load > 3.0).then_some(()))
+    })?;
+    cluster.move_to(pid, "best")?;
+    ensure!(cluster.place(pid)? == "n1", "It is elsewhere");
+    drop(hogs);
+    answers(&mut talks, "at home")
+}
+
 /// Users choose by words for kinds of nodes.
 fn labels(cluster: &Cluster) -> Result<()> {
     let whim = cluster.whim_path().display().to_string();
@@ -658,6 +679,10 @@ fn shell(cluster: &Cluster) -> Result<()> {
     talk.say("echo still here")?;
     let said = talk.line()?;
     ensure!(said == "still here", "{said}");
+    // What it is asked by is no program of the user's.
+    talk.say(&format!("'{whim}' ps --json | grep -c 'ps --jso[n]'"))?;
+    let count = talk.line()?;
+    ensure!(count == "0", "{count} lines name it");
     talk.say("exit 7")?;
     let status = talk.end()?;
     ensure!(status.code() == Some(7), "{status}");

@@ -21,7 +21,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use whim_control::client::{Client, ControlError};
-use whim_control::protocol::Request;
+use whim_control::protocol::{Answer, Request};
+use whim_journey::job::Event as JourneyEvent;
 use whim_monitor::feed::{Key, Update};
 use whim_monitor::model::Model;
 
@@ -310,14 +311,17 @@ fn perform(order: Order, connect: &Connecting) -> Result<Message> {
     Ok(match order {
         Order::Move { key, to } => {
             let pid = here(&key)?;
-            connect()?.ask(
-                &Request::Migrate {
-                    pid,
-                    to: to.clone(),
-                },
-                |_| {},
-            )?;
-            Message::Said(format!("{key} has gone to {to}"))
+            // By a word (`best`) the daemon chooses the node.
+            let mut place = to.clone();
+            connect()?.ask(&Request::Migrate { pid, to }, |answer| {
+                if let Answer::Journey {
+                    event: JourneyEvent::Done { report },
+                } = answer
+                {
+                    place = report.to;
+                }
+            })?;
+            Message::Said(format!("{key} has gone to {place}"))
         }
         Order::Signal { key, signal } => {
             kill(Pid::from_raw(here(&key)?), signal)

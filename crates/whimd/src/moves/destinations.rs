@@ -6,7 +6,7 @@ use crate::members::membership;
 use crate::members::membership::{ANSWER_TIMEOUT, Membership};
 use crate::members::peers::{NodeReply, NodeRequest};
 use crate::moves::Moves;
-use crate::moves::attempt::{MoveError, Target};
+use crate::moves::attempt::{HOME, MoveError, Target};
 use crate::moves::candidate::Candidate;
 use crate::moves::journeys::Journey;
 use whim_control::protocol::NodeState;
@@ -189,12 +189,20 @@ pub(crate) fn best_labelled(
         })
 }
 
-/// The least loaded node that could take the process.
+/// The least loaded node that could take the process; [`HOME`], if the process is away and home is that.
 ///
 /// # Errors
 /// [`MoveError::NoneBest`].
 pub(crate) fn best(moves: &Moves, target: &Target) -> Result<String, MoveError> {
     let found = least_loaded(moves, target, |_| true);
+    let is_away = |journey: &Journey| !journey.is_at_home();
+    if target.journey.as_ref().is_some_and(is_away) {
+        let own = moves.host().report();
+        let load = own.load / own.cpus.max(0.01);
+        if found.as_ref().is_none_or(|(least, _)| load < *least) {
+            return Ok(HOME.to_owned());
+        }
+    }
     found
         .map(|(_, node)| node)
         .ok_or(MoveError::NoneBest(target.stat.pid))

@@ -226,18 +226,23 @@ async fn send(
     let refused = |error: &MoveError| count_refusal(moves.ground().metrics(), error);
     let cluster = moves.ground().cluster();
     let home = cluster.node();
-    if to == HOME || (to == home && cluster.member(to).is_none_or(|m| m.name == home)) {
-        return bring_for(moves, found, false, (cause, heard_by))
-            .await?
-            .ok_or(MoveError::AtHome(pid))
-            .inspect_err(refused);
-    }
     let node = match to.strip_prefix('@') {
         Some(label) => best_labelled(moves, &found, label),
         None if to == "best" => best(moves, &found),
         None => Ok(to.to_string()),
     };
     let node = node.inspect_err(refused)?;
+    let is_own = |node: &str| {
+        cluster
+            .member(node)
+            .is_none_or(|member| member.name == home)
+    };
+    if node == HOME || (node == home && is_own(&node)) {
+        return bring_for(moves, found, false, (cause, heard_by))
+            .await?
+            .ok_or(MoveError::AtHome(pid))
+            .inspect_err(refused);
+    }
     let checked = check_anew(moves, &found, &node).await;
     checked.inspect_err(refused)?;
     let attempt = Attempt::begin(moves, pid, (cause, &node), heard_by).inspect_err(refused)?;
