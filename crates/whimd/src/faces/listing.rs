@@ -10,7 +10,7 @@ use crate::daemon::Daemon;
 use crate::faces::guests;
 use crate::host::Host;
 use crate::line::journal::{JournalSummary, read_journal};
-use crate::line::probes::NotSeen;
+use crate::line::probes::{NotSeen, Patience};
 use crate::members::membership;
 use crate::members::peers::Health;
 use crate::moves::candidacy;
@@ -87,6 +87,11 @@ fn own_rows(daemon: &Daemon, all: bool) -> Vec<ProcessRow> {
             continue;
         };
         let journey = journeys.iter().find(|journey| journey.is_of(&stat));
+        let (probes, programs) = (daemon.moves().probes(), daemon.moves().programs());
+        if journey.is_none() && programs.are_executed_by(probes, &stat, Patience::Brief) {
+            // 'whim ps' in a shell of 'whim shell' is no program of its user's.
+            continue;
+        }
         let mut row = match journey {
             Some(journey) => journey_row(daemon, journey, Some(&stat)),
             None => home_row(daemon, &candidate, &stat, enough),
