@@ -31,6 +31,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("orders::sessions", 1, sessions),
         Case::in_lab("orders::bring_all", 3, bring_all),
         Case::in_lab("orders::last_move_and_its_cause", 3, last_move),
+        Case::in_lab("orders::why_of_a_silent_host", 2, silent_host),
         Case::in_lab("orders::drain", 3, drain),
         Case::in_lab("orders::drain_is_known_at_once", 3, drain_is_known),
         Case::in_lab(
@@ -327,6 +328,22 @@ fn last_move(cluster: &Cluster) -> Result<()> {
         ensure!(log.lines().any(named), "{cause}: {log}");
     }
     answers(&mut talks, "there and back")
+}
+
+/// Who asks after a program learns that its host's daemon is gone, which leaves the guest alone.
+fn silent_host(cluster: &Cluster) -> Result<()> {
+    let mut talks = echoes(cluster, 1, &[])?;
+    let pid = talks[0].1;
+    cluster.move_to(pid, "n2")?;
+    let daemon = cluster.daemon_pid("n2")?;
+    cluster.run("n2", &["kill", "-KILL", &daemon])?;
+    eventually(SHORT, "it is said", || {
+        let why = cluster.whim("n1", &["why", &pid.to_string()])?;
+        Ok(why
+            .contains("The daemon of n2 is not reached")
+            .then_some(()))
+    })?;
+    answers(&mut talks, "away")
 }
 
 fn bring_all(cluster: &Cluster) -> Result<()> {

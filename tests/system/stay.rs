@@ -51,7 +51,10 @@ const REASONS: &[(&str, &[&str])] = &[
     ("thread-personality", &["have different personalities"]),
     ("own-memory", &["It has /proc/self/mem open"]),
     ("own-directory", &["It has /proc/self/task open"]),
-    ("counts", &["It counts what its own execution does"]),
+    (
+        "counts",
+        &["It counts what processes execute, itself or others"],
+    ),
     ("bpf", &["works where it was made alone (bpf-map)"]),
     (
         "mount-context",

@@ -141,7 +141,7 @@ pub enum StayReason {
     UserFault,
     #[error("It reads signals from a descriptor (signalfd) that act where it computes")]
     SignalDescriptor,
-    #[error("It counts what its own execution does (perf_event_open)")]
+    #[error("It counts what processes execute, itself or others (perf_event_open)")]
     Counts,
     #[error("It has {0} open, which would show only what stays at home")]
     OwnProc(String),

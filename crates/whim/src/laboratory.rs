@@ -104,7 +104,10 @@ pub(crate) fn perform(verb: Verb) -> Result<ExitCode, LaboratoryError> {
         Verb::Status { lab, json } => status(&Lab::status_of(&lab.name)?, json),
         Verb::List { json } => list(&whim_lab::list_all(), json),
         Verb::Web { lab, node } => lab_page::serve(&Lab::open(&lab.name)?, &node)?,
-        Verb::Down { lab } => Lab::down(&lab.name)?,
+        Verb::Down { lab } => {
+            Lab::down(&lab.name)?;
+            done(&lab, "it has ended, and nothing of it is left");
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -96,6 +96,17 @@ const PHASES: &[Entry] = &[
         "from one host to another: freeze, capture, transfer and rebuild in one",
     ),
 ];
+const COLUMNS_OF_PROGRAMS: &[Entry] = &[
+    (
+        "state",
+        "home, away, moving, stopped (by job control), in-doubt (of a move nobody has said yet how it went), or ended",
+    ),
+    ("moves", "how often it has moved"),
+    (
+        "stay",
+        "why it cannot move now; of a program that has ended, how ('whim why' tells all of it)",
+    ),
+];
 const COLUMNS: &[Entry] = &[
     (
         "load",
@@ -315,7 +326,8 @@ static PAGES: &[Page] = &[
             ("whim ps", "programs that may move, and where they are"),
             ("whim ps --all --json", "ended ones, too, as objects"),
         ],
-    ),
+    )
+    .explained(("Columns", COLUMNS_OF_PROGRAMS)),
     page(
         "why",
         &[(
@@ -348,7 +360,8 @@ static PAGES: &[Page] = &[
             ("whim top", "programs, live; '?' lists the keys"),
             ("whim top --once", "one table, for a script"),
         ],
-    ),
+    )
+    .explained(("Columns", COLUMNS_OF_PROGRAMS)),
     page(
         "mon",
         &[

@@ -1,7 +1,7 @@
 //! What `whim why` says of a process.
 
 use std::sync::Arc;
-use whim_control::protocol::{LeaseChoice, RunClass, Why};
+use whim_control::protocol::{LeaseChoice, NodeState, RunClass, Why};
 use whim_journey::job::State;
 use whim_machine::process::Process;
 use whim_machine::processes::{self, Caller, Stat};
@@ -76,8 +76,10 @@ pub(super) fn sentences_of(
         command(daemon.moves().probes(), caller, pid)
     )];
     let last_move = candidate.as_ref().and_then(|one| one.last_move.as_ref());
-    let last_move = last_move.map(LastMove::sentence);
     let known = journey.as_ref();
+    // What was noted of a move is some seconds behind where a daemon was killed in between.
+    let is_here = |last: &&LastMove| known.is_none_or(|known| known.location() == last.to);
+    let last_move = last_move.filter(is_here).map(LastMove::sentence);
     if let Some((journey, status)) = known.and_then(|known| Some((known, known.status.as_ref()?))) {
         text.push(format!(
             "It is on {} ({:?}, epoch {}), has moved {} and sent {} home from there.",
@@ -89,6 +91,7 @@ pub(super) fn sentences_of(
         ));
         let still = stands_still(pid).filter(|_| status.state != State::Home);
         text.extend(still.or_else(|| status.reason.clone()));
+        text.extend(silent_host(daemon, &status.location));
         text.extend((status.state == State::Stopped).then(stay::stopped));
         if status.state != State::Home {
             text.extend(last_move);
@@ -128,6 +131,15 @@ pub(super) fn sentences_of(
     }
     text.extend(reasons);
     text
+}
+
+/// What is to be known of a host whose daemon is not reached: a guest has a connection of its own.
+fn silent_host(daemon: &Daemon, host: &str) -> Option<String> {
+    let is_down =
+        host != daemon.cluster().node() && daemon.ground().peers().state(host) == NodeState::Down;
+    is_down.then(|| format!(
+        "The daemon of {host} is not reached; the program goes on there as long as its own connection to home does."
+    ))
 }
 
 /// The command line of a process, or as much of it as this caller may see.
