@@ -168,6 +168,15 @@ pub fn threads(pid: i32) -> Vec<i32> {
     numbers_in(&format!("/proc/{pid}/task"))
 }
 
+/// The process of a thread, which its `stat` does not name.
+#[must_use]
+pub fn of_thread(tid: i32) -> Option<i32> {
+    let status = short(format!("/proc/{tid}/status"))?;
+    let mut lines = status.lines();
+    let number = lines.find_map(|line| line.strip_prefix("Tgid:"))?;
+    number.trim().parse().ok()
+}
+
 /// The names in a directory of /proc that are numbers.
 fn numbers_in<C: FromIterator<i32>>(directory: &str) -> C {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();

@@ -154,19 +154,25 @@ fn is_guest(moves: &Moves, stat: &Stat) -> bool {
 /// journey has noted it: but nothing else that a daemon starts traces.
 pub(crate) fn is_home_supervisor(moves: &Moves, tracer: i32) -> bool {
     let ours = std::process::id().cast_signed();
-    processes::stat(tracer).is_ok_and(|stat| stat.parent == ours || is_supervisor(moves, &stat))
+    supervisor(tracer).is_some_and(|stat| stat.parent == ours || is_supervisor(moves, &stat))
+}
+
+/// The process of a thread that traces: a supervisor has one for that.
+fn supervisor(tracer: i32) -> Option<Stat> {
+    processes::stat(processes::of_thread(tracer)?).ok()
 }
 
 /// What is to be said of a process whose tracer is a supervisor of ours, but of no journey that is known.
 #[must_use]
 pub(crate) fn lost_journey(moves: &Moves, tracer: i32, patience: Patience) -> Option<String> {
-    let stat = processes::stat(tracer).ok()?;
+    let stat = supervisor(tracer)?;
     let is_lost = !is_home_supervisor(moves, tracer)
         && moves
             .programs()
             .are_executed_by(moves.probes(), &stat, patience);
     is_lost.then(|| format!(
-        "Its supervisor (process {tracer}) carries it, but the record of its journey is damaged or lost (see the daemon's log): it goes on where it is, and can neither be moved nor brought home."
+        "Its supervisor (process {}) carries it, but the record of its journey is damaged or lost (see the daemon's log): it goes on where it is, and can neither be moved nor brought home.",
+        stat.pid
     ))
 }
 
