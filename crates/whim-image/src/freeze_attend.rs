@@ -74,7 +74,7 @@ impl Attended {
             Ok(_) => {
                 self.threads.insert(tid);
             }
-            // The thread is ending, or the kernel has attached it by itself.
+            // The thread is ending.
             Err(TraceError::Died) => {
                 self.threads.insert(tid);
             }
@@ -82,8 +82,12 @@ impl Attended {
                 errno: nix::errno::Errno::EPERM,
                 ..
             }) => {
-                if let Some(error) = freeze::refused(self.pid, tid) {
-                    return Err(error);
+                match freeze::refused(self.pid, tid) {
+                    // A thread that we trace has made it since they were listed, so the kernel has attached it by itself.
+                    Some(FreezeError::Traced { tracer, .. })
+                        if tracer == nix::unistd::gettid().as_raw() => {}
+                    Some(error) => return Err(error),
+                    None => {}
                 }
                 self.threads.insert(tid);
             }
