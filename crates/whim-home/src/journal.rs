@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use whim_journey::job::Event;
+use whim_sys::log::deaf;
 
 /// Entries that wait for the disk; further ones are refused.
 const MOST_WAITING: usize = 256;
@@ -205,7 +206,8 @@ impl Journal {
         });
         if !waiting.is_served {
             let shared = Arc::clone(&self.shared);
-            let thread = std::thread::Builder::new().spawn(move || shared.serve());
+            let thread = std::thread::Builder::new();
+            let thread = deaf(|| thread.spawn(move || shared.serve()));
             match thread {
                 Ok(_) => waiting.is_served = true,
                 Err(error) if is_synced => {

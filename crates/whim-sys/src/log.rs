@@ -4,6 +4,7 @@
 //! written by a thread of their own, which is there only as long as any wait: a thread that stayed would keep the rights
 //! with which it began.
 
+use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -104,7 +105,7 @@ impl Write for Line {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         if LOG.take(text) {
             let thread = std::thread::Builder::new().name("log".into());
-            if thread.spawn(|| LOG.serve(io::stderr())).is_err() {
+            if deaf(|| thread.spawn(|| LOG.serve(io::stderr()))).is_err() {
                 // Without a thread it is better to wait than to lack a line.
                 LOG.serve(io::stderr());
             }
@@ -115,6 +116,20 @@ impl Write for Line {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Starts a thread that hears no signal: it would inherit what the calling thread hears, and take away what is for that
+/// one. A thread that traces waits for SIGCHLD, and waited in vain.
+pub fn deaf<T>(start: impl FnOnce() -> T) -> T {
+    let mut before = SigSet::empty();
+    let all = SigSet::all();
+    let blocked = pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&all), Some(&mut before));
+    let started = start();
+    if blocked.is_ok() {
+        // As it was: that can be done if the other could.
+        let _ = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
+    }
+    started
 }
 
 /// Waits, at the end of a process, for what is still to be written; not for long, if the disk stands still.
@@ -158,6 +173,19 @@ mod tests {
         assert_eq!(read_all(reader), "first\nsecond\n");
         STUCK.settle(LAST_WITHIN);
         assert!(STUCK.take(b"third\n"), "the thread has ended");
+    }
+
+    #[test]
+    fn a_thread_that_is_started_deaf_takes_no_signal() {
+        let hears = || {
+            let mut mask = SigSet::empty();
+            pthread_sigmask(SigmaskHow::SIG_BLOCK, None, Some(&mut mask)).expect("asked");
+            !mask.contains(nix::sys::signal::Signal::SIGCHLD)
+        };
+        assert!(hears());
+        let thread = deaf(|| std::thread::spawn(hears));
+        assert!(!thread.join().expect("ended"), "it would take SIGCHLD");
+        assert!(hears(), "it is as it was");
     }
 
     #[test]

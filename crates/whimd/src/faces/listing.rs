@@ -619,7 +619,7 @@ mod tests {
         assert!(stay.is_some_and(|stay| stay.contains("traced by")));
         assert!(why.contains("traced by"), "{why}");
         assert_eq!(seen_later(&daemon, pid), (State::Moving, None));
-        let tracer = processes::stat(nix::unistd::gettid().as_raw()).expect("alive");
+        let tracer = processes::stat(std::process::id().cast_signed()).expect("alive");
         let journey = carried_by(&tracer);
         let mut journeys = daemon.moves().journeys();
         journeys.by_id.insert("j1".into(), journey);

@@ -166,7 +166,9 @@ fn supervisor(tracer: i32) -> Option<Stat> {
 #[must_use]
 pub(crate) fn lost_journey(moves: &Moves, tracer: i32, patience: Patience) -> Option<String> {
     let stat = supervisor(tracer)?;
-    let is_lost = !is_home_supervisor(moves, tracer)
+    let ours = std::process::id().cast_signed();
+    let is_lost = stat.pid != ours
+        && !is_home_supervisor(moves, tracer)
         && moves
             .programs()
             .are_executed_by(moves.probes(), &stat, patience);
