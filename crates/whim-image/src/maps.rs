@@ -19,9 +19,14 @@ const LINE_MAX: usize = 20 << 10;
 /// with its neighbour meanwhile may be listed twice. For a program that does nothing but change its
 /// mappings, one reading in forty was like that.
 const READS_MAX: usize = 20;
-/// How often a process is looked at that executes another program, and how long it is left alone between that.
-const EXECUTES_MAX: usize = 50;
-const BETWEEN_READS: Duration = Duration::from_millis(1);
+/// How often a process is looked at that executes another program, and how long it is left alone between that, at least.
+const EXECUTES_MAX: u32 = 100;
+const BETWEEN_READS: Duration = Duration::from_micros(200);
+/// How often it may have no mappings before it has ended.
+const EMPTY_MAX: u32 = 10;
+/// Pauses are of so many lengths: one that executes a program each millisecond must not be met at the same point again
+/// and again.
+const PAUSES: u32 = 7;
 /// Lowest address that we ever use for something of our own.
 pub const USER_BEGIN: u64 = 0x1_0000;
 
@@ -96,15 +101,16 @@ pub fn read(pid: i32) -> Result<Vec<MapEntry>, MapsError> {
 /// # Errors
 /// [`MapsError`].
 pub fn read_executed(pid: i32) -> Result<Vec<MapEntry>, MapsError> {
-    for _ in 1..EXECUTES_MAX {
+    for look in 1..EXECUTES_MAX {
         let told = told_of_itself(pid);
         let entries = read(pid)?;
-        // A process that has no mappings at all has ended.
-        let is_whole = entries.is_empty() || entries.iter().any(|entry| entry.name == "[vdso]");
-        if is_whole || told.is_some() && told == told_of_itself(pid) {
+        let is_whole = entries.iter().any(|entry| entry.name == "[vdso]");
+        // A process that has no mappings at all has ended, or has just parted with those of its last program.
+        let has_ended = entries.is_empty() && look > EMPTY_MAX;
+        if is_whole || has_ended || told.is_some() && told == told_of_itself(pid) {
             return Ok(entries);
         }
-        std::thread::sleep(BETWEEN_READS);
+        std::thread::sleep(BETWEEN_READS * (1 + look % PAUSES));
     }
     read(pid)
 }
