@@ -105,11 +105,10 @@ pub(crate) async fn ask(
     Ok((all, text))
 }
 
-/// The process of this node that a request is about.
+/// The process of this node that a request is about. A move waits for what begins by itself, when it has looked at it.
 fn about(request: &Request) -> Option<i32> {
     match request {
         Request::Adopt { pid }
-        | Request::Migrate { pid, .. }
         | Request::Bring { pid, .. }
         | Request::Go { pid }
         | Request::Why { pid } => Some(*pid),

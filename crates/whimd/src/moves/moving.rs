@@ -50,8 +50,10 @@ async fn target_begun(
     process: Arc<Process>,
 ) -> Result<Target, MoveError> {
     loop {
+        // It may have become its program between one look and the next.
+        let began = beginning::is_beginning(moves, process.pid());
         match target(moves, caller, Arc::clone(&process)) {
-            Err(MoveError::Stay { pid, .. }) if beginning::is_beginning(moves, pid) => {
+            Err(MoveError::Stay { pid, .. }) if began || beginning::is_beginning(moves, pid) => {
                 beginning::begun(moves, caller, pid).await;
             }
             result => return result,

@@ -153,8 +153,12 @@ fn is_guest(moves: &Moves, stat: &Stat) -> bool {
 /// Whether a tracer is no debugger but a supervisor of this daemon, which moves what it traces. It does so before its
 /// journey has noted it: but nothing else that a daemon starts traces.
 pub(crate) fn is_home_supervisor(moves: &Moves, tracer: i32) -> bool {
+    supervisor(tracer).is_some_and(|stat| is_of_this_daemon(moves, &stat))
+}
+
+fn is_of_this_daemon(moves: &Moves, supervisor: &Stat) -> bool {
     let ours = std::process::id().cast_signed();
-    supervisor(tracer).is_some_and(|stat| stat.parent == ours || is_supervisor(moves, &stat))
+    supervisor.parent == ours || is_supervisor(moves, supervisor)
 }
 
 /// The process of a thread that traces: a supervisor has one for that.
@@ -168,7 +172,7 @@ pub(crate) fn lost_journey(moves: &Moves, tracer: i32, patience: Patience) -> Op
     let stat = supervisor(tracer)?;
     let ours = std::process::id().cast_signed();
     let is_lost = stat.pid != ours
-        && !is_home_supervisor(moves, tracer)
+        && !is_of_this_daemon(moves, &stat)
         && moves
             .programs()
             .are_executed_by(moves.probes(), &stat, patience);
