@@ -17,7 +17,6 @@ use crate::members::membership::Membership;
 use crate::members::peers::Peers;
 use crate::moves::Moves;
 use crate::past::events::Events;
-use crate::past::history::History;
 use crate::settings::Settings;
 
 /// Everything that the daemon's tasks share.
@@ -125,11 +124,6 @@ impl Daemon {
     #[must_use]
     pub(crate) fn watched(&self) -> &Watched {
         &self.watched
-    }
-
-    #[must_use]
-    pub(crate) fn history(&self) -> &History {
-        self.ground.history()
     }
 
     pub(crate) fn balancing(&self) -> MutexGuard<'_, Balancing> {

@@ -8,10 +8,11 @@ pub(crate) mod share;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
+use whim_control::history::Sample;
 use whim_machine::cgroup;
 use whim_machine::class::Class;
 use whim_machine::sensors::speed::{self, Speed};
-use whim_machine::sensors::{Report, Sensors};
+use whim_machine::sensors::{Report, Sensors, float};
 
 use crate::ground::Ground;
 use crate::locks::lock;
@@ -113,6 +114,22 @@ impl Host {
         *orders = told;
         self.ground.events().add(None, "told", told.sentence());
         Ok(told)
+    }
+
+    /// What the history notes of this node now.
+    #[must_use]
+    pub(crate) fn sample(&self) -> Sample {
+        let report = self.sensors().report();
+        let used = report
+            .memory_total_bytes
+            .saturating_sub(report.memory_available_bytes);
+        Sample {
+            load: report.load,
+            cpus: report.cpus,
+            memory_used_bytes: float(used),
+            memory_total_bytes: report.memory_total_bytes,
+            guests: self.guests().count().into(),
+        }
     }
 
     /// What this node tells of itself.

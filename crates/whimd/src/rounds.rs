@@ -3,34 +3,47 @@
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
+use whim_machine::sensors::Report;
 use whim_machine::sensors::speed::{self, Idle, Speed};
 
 use crate::balancing;
 use crate::daemon::Daemon;
+use crate::host::Host;
 use crate::host::hosting;
 use crate::host::share;
 use crate::line::directories::{self, Aside};
+use crate::members::pulse::OwnNode;
 use crate::moves::watching;
 
+impl OwnNode for Daemon {
+    fn report(&self) -> Report {
+        self.host().report()
+    }
+
+    fn decides(&self) -> bool {
+        !self.moves().candidates().is_empty()
+    }
+}
+
 /// Measures this node's speed as soon as it has nothing else to do, unless the speed is known.
-pub(crate) async fn learn_speed(daemon: Arc<Daemon>) {
+pub(crate) async fn learn_speed(host: Arc<Host>) {
     let mut idle = Idle::default();
     let mut interval = tokio::time::interval(Duration::from_secs(1));
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    while daemon.sensors().speed().estimated {
+    while host.sensors().speed().estimated {
         interval.tick().await;
-        let load = daemon.sensors().own_load();
+        let load = host.sensors().own_load();
         if !idle.sample(load) {
             continue;
         }
         let Ok(value) = tokio::task::spawn_blocking(speed::measure).await else {
             return;
         };
-        daemon
+        host.ground()
             .settings()
             .save(speed::FILE, &speed::note(&speed::cpu(), value));
         let estimated = false;
-        daemon.sensors().set_speed(Speed { value, estimated });
+        host.sensors().set_speed(Speed { value, estimated });
         tracing::info!(value, "the speed of a core was measured");
     }
 }

@@ -194,15 +194,22 @@ async fn run(settings: Settings) -> Result<()> {
         Arc::clone(&daemon),
         Arc::clone(&looked),
     ));
-    tokio::spawn(rounds::learn_speed(Arc::clone(&daemon)));
+    tokio::spawn(rounds::learn_speed(Arc::clone(daemon.host())));
     let moves = Arc::clone(daemon.moves());
     tokio::spawn(async move { moves.census().keep_saved().await });
     tokio::spawn(owner::watch(Arc::clone(daemon.moves())));
     tokio::spawn(changes::watch(Arc::clone(daemon.moves())));
-    tokio::spawn(pulse::run(Arc::clone(&daemon), socket, looked));
+    tokio::spawn(pulse::run(
+        Arc::clone(daemon.ground()),
+        Arc::<Daemon>::clone(&daemon),
+        socket,
+        looked,
+    ));
     tokio::spawn(port::serve(Arc::clone(&daemon), listener));
     tokio::spawn(server::serve(Arc::clone(&daemon), control));
-    tokio::spawn(history_task::run(Arc::clone(&daemon)));
+    let host = Arc::clone(daemon.host());
+    let ground = Arc::clone(daemon.ground());
+    tokio::spawn(history_task::run(ground, move || host.sample()));
     metrics::start(&daemon).await;
     tracing::info!(node = daemon.cluster().node(), address = %heard, "ready");
     let mut terminate = signal(SignalKind::terminate())?;
@@ -211,7 +218,7 @@ async fn run(settings: Settings) -> Result<()> {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    history_task::end(&daemon).await;
+    history_task::end(daemon.ground()).await;
     // What has been started a moment ago is known to the next daemon, too.
     daemon.moves().census().refresh();
     daemon.moves().census().save(&daemon.moves().candidates());

@@ -159,7 +159,7 @@ pub(super) async fn handle(
             Answer::Log,
         )),
         Request::History { from_ms, to_ms } => {
-            let rows = history_task::rows(daemon, caller, from_ms, to_ms).await;
+            let rows = history_task::rows(daemon.ground(), caller, from_ms, to_ms).await;
             let rows = rows.map_err(|error| error.to_string())?;
             send_all(listing::answers(rows, Answer::History))
         }

@@ -15,10 +15,11 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc;
 use whim_balance::gossip::{Rumor, View};
 use whim_balance::{NodeId, sample};
+use whim_machine::sensors::Report;
 use whim_net::NodeName;
 use whim_net::datagram::{DATAGRAM_MAX, DatagramError, Received};
 
-use crate::daemon::Daemon;
+use crate::ground::Ground;
 use crate::members::cluster;
 use crate::members::discovery;
 use crate::members::gossip::{self, About, Head, Kind, State, node_id};
@@ -54,9 +55,18 @@ const ABOUTS_MAX: usize = 2048;
 /// Messages that wait to be sealed.
 type Waiting = VecDeque<(Kind, Vec<u8>)>;
 
+/// What rooms above know of this node, and others are told or asked for.
+pub(crate) trait OwnNode: Send + Sync {
+    /// What this node tells of itself.
+    fn report(&self) -> Report;
+    /// Whether it has programs that the balancer may want to move, so that it wants to know how others are.
+    fn decides(&self) -> bool;
+}
+
 /// The state of the task.
 struct Pulse {
-    daemon: Arc<Daemon>,
+    ground: Arc<Ground>,
+    own: Arc<dyn OwnNode>,
     socket: UdpSocket,
     chance: Pcg64Mcg,
     /// While this node is in a cluster.
@@ -81,14 +91,18 @@ struct Pulse {
 /// Runs for ever.
 ///
 /// `looked` is rung when there is something new to report of this node, once a second.
-pub(crate) async fn run(daemon: Arc<Daemon>, socket: UdpSocket, looked: Arc<Notify>) {
+pub(crate) async fn run(
+    ground: Arc<Ground>,
+    own: Arc<dyn OwnNode>,
+    socket: UdpSocket,
+    looked: Arc<Notify>,
+) {
     let (upshots, mut happened) = mpsc::unbounded_channel();
-    let mut pulse = Pulse::new(daemon, socket, upshots);
+    let mut changes = ground.cluster().changes();
+    let mut pulse = Pulse::new(Arc::clone(&ground), own, socket, upshots);
     let mut buffer = [0; DATAGRAM_MAX + 1];
-    let daemon = Arc::clone(&pulse.daemon);
-    let mut changes = daemon.cluster().changes();
     loop {
-        let due = pulse.due().saturating_sub(daemon.clock());
+        let due = pulse.due().saturating_sub(ground.clock());
         tokio::select! {
             received = pulse.socket.recv_from(&mut buffer) => {
                 if let Ok((length, from)) = received {
@@ -107,15 +121,21 @@ pub(crate) async fn run(daemon: Arc<Daemon>, socket: UdpSocket, looked: Arc<Noti
 }
 
 impl Pulse {
-    fn new(daemon: Arc<Daemon>, socket: UdpSocket, upshots: mpsc::UnboundedSender<Upshot>) -> Self {
-        let about = About::of(&daemon.report());
+    fn new(
+        ground: Arc<Ground>,
+        own: Arc<dyn OwnNode>,
+        socket: UdpSocket,
+        upshots: mpsc::UnboundedSender<Upshot>,
+    ) -> Self {
+        let about = About::of(&own.report());
         let digest = about.digest();
-        let call = daemon.config().discover.then_some(Duration::ZERO);
+        let call = ground.config().discover.then_some(Duration::ZERO);
         // It makes no secrets: it decides which member comes next.
         let seed = whim_net::tls::digest::random().map_or_else(|_| now_ms(), u64::from_le_bytes);
         Self {
-            setups: Setups::new(Arc::clone(&daemon), upshots),
-            daemon,
+            setups: Setups::new(Arc::clone(&ground), upshots),
+            ground,
+            own,
             socket,
             chance: Pcg64Mcg::seed_from_u64(seed),
             swim: None,
@@ -135,7 +155,7 @@ impl Pulse {
 
     /// This node has sampled its own state: it reports now, unless it has just done so.
     fn looked(&mut self) {
-        let now = self.daemon.clock();
+        let now = self.ground.clock();
         if now + TOLD_LATEST >= self.tell + TOLD_EARLIEST {
             self.tell = now;
         }
@@ -149,10 +169,10 @@ impl Pulse {
 
     /// Announces this node in the networks of this machine, when it is time.
     async fn call(&mut self) {
-        let now = self.daemon.clock();
+        let now = self.ground.clock();
         if self.call.is_some_and(|due| due <= now) {
             self.call = Some(now + discovery::EVERY);
-            discovery::call(self.daemon.cluster(), &self.socket).await;
+            discovery::call(self.ground.cluster(), &self.socket).await;
         }
     }
 
@@ -162,20 +182,20 @@ impl Pulse {
             return;
         }
         let found = self
-            .daemon
+            .ground
             .membership()
             .discovery()
-            .hear(self.daemon.clock(), from, call);
+            .hear(self.ground.clock(), from, call);
         // Our own calls come back.
         let others = found.filter(|found| !discovery::is_own(found.address.ip()));
-        let ours = self.daemon.cluster().name();
+        let ours = self.ground.cluster().name();
         if let Some((found, mend)) = others.and_then(|found| found.proposal(ours.as_ref())) {
             tracing::info!("{found}. {mend}");
         }
     }
 
     fn tick(&mut self) {
-        let now = self.daemon.clock();
+        let now = self.ground.clock();
         if self.tell <= now {
             self.tell = now + TOLD_LATEST;
             self.members();
@@ -188,12 +208,12 @@ impl Pulse {
 
     /// Takes up a new list of members, and notices that this node has joined or left.
     fn members(&mut self) {
-        let cluster = &self.daemon.cluster();
+        let cluster = &self.ground.cluster();
         let joined = cluster.identity().map(|own| (own, cluster.version()));
         if joined == self.joined {
             return;
         }
-        let now = self.daemon.clock();
+        let now = self.ground.clock();
         let before = self.joined.as_ref().map(|(own, _)| own);
         if before != joined.as_ref().map(|(own, _)| own) {
             self.swim = None;
@@ -204,10 +224,10 @@ impl Pulse {
             Some((node_id(name.as_str()), name))
         });
         let names: BTreeMap<_, _> = names.collect();
-        self.daemon.membership().drop_keys();
+        self.ground.membership().drop_keys();
         let gone = self.names.iter().filter(|(id, _)| !names.contains_key(id));
         for (id, name) in gone {
-            self.daemon.peers().forget(name.as_str());
+            self.ground.peers().forget(name.as_str());
             self.waiting.remove(name);
             self.setups.forget(name);
             self.reached.remove(id);
@@ -216,13 +236,13 @@ impl Pulse {
         self.names = names;
         self.joined = joined;
         let Some((own, _)) = &self.joined else {
-            self.daemon.membership().forget_keys();
+            self.ground.membership().forget_keys();
             self.view = View::new(NodeId(0));
             return;
         };
         if self.swim.is_none() {
             let node = node_id(own.as_str());
-            let number = next_life(&self.daemon);
+            let number = next_life(self.ground.settings());
             self.swim = Some(Swim::new(now, Life { node, number }, self.chance.random()));
             self.view = View::new(node);
         }
@@ -240,7 +260,7 @@ impl Pulse {
         let own = swim.own();
         if own != life {
             tracing::info!("this node was held for dead, and says that it lives");
-            save_life(self.daemon.settings(), own.number);
+            save_life(self.ground.settings(), own.number);
         }
         for swim::Send { to, bytes } in sends {
             let Some(name) = self.names.get(&to).cloned() else {
@@ -260,7 +280,7 @@ impl Pulse {
         let Some(swim) = &self.swim else {
             return;
         };
-        let now = self.daemon.clock();
+        let now = self.ground.clock();
         let mut risen = Vec::new();
         for (node, reach) in swim.known() {
             let Some(name) = self.names.get(&node) else {
@@ -275,13 +295,13 @@ impl Pulse {
             if before == Some(reach) {
                 continue;
             }
-            let counters = self.daemon.metrics().counters();
+            let counters = self.ground.metrics().counters();
             match (before, reach) {
                 (Some(Reach::Up | Reach::Suspect), Reach::Down) => counters.link_lost(),
                 (Some(Reach::Down), Reach::Up | Reach::Suspect) => counters.link_healed(),
                 _ => {}
             }
-            self.daemon.peers().stands(name.as_str(), reach);
+            self.ground.peers().stands(name.as_str(), reach);
             tracing::info!(node = %name, ?reach, "a member");
             if reach == Reach::Up && before != Some(Reach::Suspect) {
                 risen.push(name.clone());
@@ -304,7 +324,7 @@ impl Pulse {
             let place = self.chance.random_range(0..live.len());
             live = vec![live.swap_remove(place)];
         }
-        let now = self.daemon.clock_ms();
+        let now = self.ground.clock_ms();
         let names = &self.names;
         self.view.forget_old(now);
         self.view.forget(|node| !names.contains_key(&node));
@@ -319,7 +339,7 @@ impl Pulse {
         if nodes.is_empty() {
             return;
         }
-        let rumors = self.view.message(self.daemon.clock_ms(), self.state());
+        let rumors = self.view.message(self.ground.clock_ms(), self.state());
         let bodies = gossip::pack(&rumors);
         for node in nodes {
             for body in &bodies {
@@ -330,7 +350,7 @@ impl Pulse {
 
     /// The state of this node now.
     fn state(&self) -> State {
-        gossip::encode(&self.daemon.report(), self.own_about.1)
+        gossip::encode(&self.own.report(), self.own_about.1)
     }
 
     /// A node that is about to decide asks for the state of this one: an answer is no longer than what other
@@ -352,8 +372,8 @@ impl Pulse {
     /// In a large cluster what is known of most nodes is old. While there is something to decide, we ask some
     /// nodes, different ones each time, and only fresh rumors count (`balancing`).
     fn ask_some(&mut self, live: &[NodeName]) {
-        let above = self.daemon.config().balance.ask_above;
-        if live.len() <= above || self.daemon.moves().candidates().is_empty() {
+        let above = self.ground.config().balance.ask_above;
+        if live.len() <= above || !self.own.decides() {
             return;
         }
         let chance = &mut self.chance;
@@ -376,7 +396,7 @@ impl Pulse {
     /// Sends a text, or keeps it until there are keys.
     fn send(&mut self, to: &NodeName, kind: Kind, body: Vec<u8>) {
         let text = self.head(kind).text(&body);
-        let sealed = self.daemon.membership().with_keyring(|ring, now| {
+        let sealed = self.ground.membership().with_keyring(|ring, now| {
             let wanted = ring.wants_keys(now, to);
             (wanted, ring.seal(to, &text))
         });
@@ -427,7 +447,7 @@ impl Pulse {
             return;
         }
         let received = self
-            .daemon
+            .ground
             .membership()
             .with_keyring(|ring, now| ring.receive(now, from, datagram));
         match received {
@@ -444,7 +464,7 @@ impl Pulse {
     fn take(&mut self, from: &NodeName, text: &[u8]) {
         self.setups.heard(from);
         self.spoke
-            .insert(node_id(from.as_str()), self.daemon.clock());
+            .insert(node_id(from.as_str()), self.ground.clock());
         self.flush(from);
         let Some((head, body)) = Head::read(text) else {
             tracing::debug!(%from, "a datagram of a later version is passed over");
@@ -454,7 +474,7 @@ impl Pulse {
             .time_ms
             .cast_signed()
             .saturating_sub(now_ms().cast_signed());
-        self.daemon.peers().differs(from.as_str(), skew);
+        self.ground.peers().differs(from.as_str(), skew);
         let ours = self.joined.as_ref().map_or(0, |(_, version)| *version);
         if head.members > ours {
             self.want_roster(from);
@@ -466,7 +486,7 @@ impl Pulse {
                     from: node_id(from.as_str()),
                     bytes: body,
                 };
-                self.swim(self.daemon.clock(), event);
+                self.swim(self.ground.clock(), event);
             }
             Kind::Rumors => self.receive_rumors(body),
             Kind::Ask => self.tell_own(from),
@@ -474,15 +494,15 @@ impl Pulse {
     }
 
     fn want_roster(&mut self, from: &NodeName) {
-        let now = self.daemon.clock();
+        let now = self.ground.clock();
         let early = |asked: Duration| now < asked + ROSTER_PAUSE;
         if self.roster_asked.is_some_and(early) {
             return;
         }
         self.roster_asked = Some(now);
-        let (daemon, from) = (Arc::clone(&self.daemon), from.clone());
+        let (ground, from) = (Arc::clone(&self.ground), from.clone());
         tokio::spawn(async move {
-            if let Err(error) = daemon.membership().fetch_roster(from.as_str()).await {
+            if let Err(error) = ground.membership().fetch_roster(from.as_str()).await {
                 tracing::debug!(%from, %error, "a newer list of members was not got");
             }
         });
@@ -490,7 +510,7 @@ impl Pulse {
 
     fn receive_rumors(&mut self, body: &[u8]) {
         let rumors = gossip::unpack(body);
-        let now = self.daemon.clock_ms();
+        let now = self.ground.clock_ms();
         let own = self.view_owner();
         let known =
             |rumor: &Rumor<State>| Some(rumor.node) != own && self.names.contains_key(&rumor.node);
@@ -522,9 +542,9 @@ impl Pulse {
         };
         report.class = about.class.clone();
         report.labels.clone_from(&about.labels);
-        let age = self.daemon.clock_ms().saturating_sub(entry.at);
+        let age = self.ground.clock_ms().saturating_sub(entry.at);
         let heard = Instant::now().checked_sub(Duration::from_millis(age));
-        self.daemon
+        self.ground
             .peers()
             .heard(name.as_str(), report, heard.unwrap_or_else(Instant::now));
     }
@@ -578,13 +598,13 @@ impl Pulse {
 }
 
 /// The number of a life that begins: higher than that of any before, even if the clock was set back.
-fn next_life(daemon: &Daemon) -> u32 {
-    let path = daemon.settings().state.join(LIFE);
+fn next_life(settings: &Settings) -> u32 {
+    let path = settings.state.join(LIFE);
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let last = text.trim().parse::<u32>().unwrap_or(0);
     let clock = u32::try_from(cluster::now()).unwrap_or(0);
     let number = clock.max(last.saturating_add(1));
-    save_life(daemon.settings(), number);
+    save_life(settings, number);
     number
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::daemon::Daemon;
+use crate::ground::Ground;
 use crate::locks::lock;
 use crate::past::events::now_ms;
 use crate::past::history::FILE;
@@ -13,41 +13,25 @@ use crate::past::history_file::{HistoryError, SAMPLES_TOLD_MAX};
 use crate::past::recorder::Batch;
 use whim_control::history::{HistoryRow, Keep, MINUTE, MoveRow, Sample, SampleRow, span, thin};
 use whim_machine::processes::Caller;
-use whim_machine::sensors::float;
 
 /// How often the node is sampled. Its load stays up for some seconds, so none of its peaks is missed.
 const SAMPLE_EVERY: Duration = Duration::from_secs(5);
 /// How long the daemon waits for the last write when it ends.
 const END_MAX: Duration = Duration::from_secs(2);
 
-fn sample(daemon: &Daemon) -> Option<Batch> {
-    let report = daemon.sensors().report();
-    let used = report
-        .memory_total_bytes
-        .saturating_sub(report.memory_available_bytes);
-    let sample = Sample {
-        load: report.load,
-        cpus: report.cpus,
-        memory_used_bytes: float(used),
-        memory_total_bytes: report.memory_total_bytes,
-        guests: daemon.guests().count().into(),
-    };
-    lock(&daemon.history().recorder).add(now_ms(), &sample)
-}
-
 /// Writes a batch, and reports what went wrong, once.
-fn write(daemon: &Daemon, batch: &Batch) {
-    let history = &daemon.history();
+fn write(ground: &Ground, batch: &Batch) {
+    let history = ground.history();
     let written = lock(&history.file).write(now_ms(), batch);
     let Err(error) = written else {
         history.failing.store(false, Ordering::Relaxed);
         return;
     };
-    daemon.metrics().counters().history_lost();
+    ground.metrics().counters().history_lost();
     let said = history.failing.swap(true, Ordering::Relaxed);
     match error {
         HistoryError::Damaged { .. } => {
-            daemon.events().add(None, "damaged", error.to_string());
+            ground.events().add(None, "damaged", error.to_string());
             // The new file takes what the damaged one did not.
             let again = lock(&history.file).write(now_ms(), batch);
             history.failing.store(again.is_err(), Ordering::Relaxed);
@@ -57,18 +41,19 @@ fn write(daemon: &Daemon, batch: &Batch) {
     }
 }
 
-/// Runs for ever, unless nothing is to be kept.
-pub(crate) async fn run(daemon: Arc<Daemon>) {
-    if daemon.history().keep == Keep::Off {
+/// Runs for ever, unless nothing is to be kept. `sample` looks at the node.
+pub(crate) async fn run(ground: Arc<Ground>, sample: impl Fn() -> Sample) {
+    if ground.history().keep == Keep::Off {
         return;
     }
     let mut interval = tokio::time::interval(SAMPLE_EVERY);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
-        if let Some(batch) = sample(&daemon) {
-            let daemon = Arc::clone(&daemon);
-            let written = tokio::task::spawn_blocking(move || write(&daemon, &batch)).await;
+        let batch = lock(&ground.history().recorder).add(now_ms(), &sample());
+        if let Some(batch) = batch {
+            let ground = Arc::clone(&ground);
+            let written = tokio::task::spawn_blocking(move || write(&ground, &batch)).await;
             if let Err(error) = written {
                 tracing::error!(%error, "writing the history failed");
             }
@@ -77,13 +62,13 @@ pub(crate) async fn run(daemon: Arc<Daemon>) {
 }
 
 /// Writes what there is, since the daemon ends.
-pub(crate) async fn end(daemon: &Arc<Daemon>) {
-    let batch = lock(&daemon.history().recorder).end();
-    if daemon.history().keep == Keep::Off || batch.is_empty() {
+pub(crate) async fn end(ground: &Arc<Ground>) {
+    let batch = lock(&ground.history().recorder).end();
+    if ground.history().keep == Keep::Off || batch.is_empty() {
         return;
     }
-    let daemon = Arc::clone(daemon);
-    let written = tokio::task::spawn_blocking(move || write(&daemon, &batch));
+    let ground = Arc::clone(ground);
+    let written = tokio::task::spawn_blocking(move || write(&ground, &batch));
     let _ = tokio::time::timeout(END_MAX, written).await;
 }
 
@@ -93,12 +78,12 @@ pub(crate) async fn end(daemon: &Arc<Daemon>) {
 /// # Errors
 /// No history is kept, or it cannot be read.
 pub(crate) async fn rows(
-    daemon: &Arc<Daemon>,
+    ground: &Arc<Ground>,
     caller: &Caller,
     from_ms: u64,
     to_ms: u64,
 ) -> Result<Vec<HistoryRow>, HistoryError> {
-    let (asked, caller) = (Arc::clone(daemon), caller.clone());
+    let (asked, caller) = (Arc::clone(ground), caller.clone());
     let read = tokio::task::spawn_blocking(move || read(asked.history(), &caller, from_ms, to_ms));
     read.await.unwrap_or_else(|error| {
         Err(HistoryError::Unread {

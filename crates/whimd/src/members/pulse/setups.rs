@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc};
 use whim_net::NodeName;
 
-use crate::daemon::Daemon;
+use crate::ground::Ground;
 use crate::members::cluster::CallError;
 use crate::members::gossip::About;
 
@@ -47,7 +47,7 @@ struct Setup {
 }
 
 pub(super) struct Setups {
-    daemon: Arc<Daemon>,
+    ground: Arc<Ground>,
     upshots: mpsc::UnboundedSender<Upshot>,
     sessions: Arc<Semaphore>,
     by_node: HashMap<NodeName, Setup>,
@@ -56,9 +56,9 @@ pub(super) struct Setups {
 }
 
 impl Setups {
-    pub(super) fn new(daemon: Arc<Daemon>, upshots: mpsc::UnboundedSender<Upshot>) -> Self {
+    pub(super) fn new(ground: Arc<Ground>, upshots: mpsc::UnboundedSender<Upshot>) -> Self {
         Self {
-            daemon,
+            ground,
             upshots,
             sessions: Arc::new(Semaphore::new(SESSIONS_MAX)),
             by_node: HashMap::new(),
@@ -69,16 +69,16 @@ impl Setups {
     /// Agrees on keys with a node, unless that is being done or was done just now.
     pub(super) fn want(&mut self, node: &NodeName) {
         let setup = self.by_node.entry(node.clone()).or_default();
-        if setup.running || self.daemon.clock() < setup.next {
+        if setup.running || self.ground.clock() < setup.next {
             return;
         }
         setup.running = true;
-        let (daemon, node) = (Arc::clone(&self.daemon), node.clone());
+        let (ground, node) = (Arc::clone(&self.ground), node.clone());
         let (sessions, upshots) = (Arc::clone(&self.sessions), self.upshots.clone());
         tokio::spawn(async move {
             // The semaphore is never closed.
             let _permit = sessions.acquire_owned().await;
-            let result = daemon.membership().agree(&node).await;
+            let result = ground.membership().agree(&node).await;
             // Without a receiver the daemon has ended.
             let _ = upshots.send(Upshot::Keys { node, result });
         });
@@ -96,12 +96,12 @@ impl Setups {
             (RETRY, RETRY_MAX)
         };
         // The others refuse us, but a later list may name us again.
-        let (first, most) = match self.daemon.cluster().removed() {
+        let (first, most) = match self.ground.cluster().removed() {
             Some(_) => (PAUSE_MAX, PAUSE_MAX),
             None => (first, most),
         };
         let doublings = (setup.tried - 1).min(8);
-        setup.next = self.daemon.clock() + (first * (1 << doublings)).min(most);
+        setup.next = self.ground.clock() + (first * (1 << doublings)).min(most);
         if succeeded && setup.tried == IN_VAIN {
             tracing::warn!(
                 %node,
@@ -116,7 +116,7 @@ impl Setups {
             && setup.tried > 0
         {
             setup.tried = 0;
-            setup.next = setup.next.min(self.daemon.clock() + PAUSE);
+            setup.next = setup.next.min(self.ground.clock() + PAUSE);
         }
     }
 
@@ -129,11 +129,11 @@ impl Setups {
         if !self.asked.insert(digest) {
             return;
         }
-        let (daemon, node) = (Arc::clone(&self.daemon), node.clone());
+        let (ground, node) = (Arc::clone(&self.ground), node.clone());
         let (sessions, upshots) = (Arc::clone(&self.sessions), self.upshots.clone());
         tokio::spawn(async move {
             let _permit = sessions.acquire_owned().await;
-            let result = daemon.membership().about(node.as_str()).await;
+            let result = ground.membership().about(node.as_str()).await;
             let _ = upshots.send(Upshot::About { digest, result });
         });
     }
