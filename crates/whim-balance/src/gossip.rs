@@ -19,8 +19,6 @@ pub const VIEW_MAX: usize = 1024;
 const KEPT: usize = VIEW_MAX - VIEW_MAX / 4;
 /// At least as many as a view has entries while a message is merged.
 const PLACES: u64 = 2 * VIEW_MAX as u64;
-/// The time after which each node sends its next message.
-pub const STEP_MS: Millis = 1000;
 /// An older report says nothing about a node any more.
 pub const AGE_MAX_MS: Millis = 120_000;
 
@@ -264,6 +262,9 @@ pub fn expected_age(nodes: u32, window: u32) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The time after which each node sends its next message.
+    const STEP_MS: Millis = 1000;
 
     /// Random numbers for tests: `splitmix64` (Steele, Lea, Flood 2014).
     struct Chance(u64);
