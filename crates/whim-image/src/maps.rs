@@ -22,8 +22,6 @@ const READS_MAX: usize = 20;
 /// How often a process is looked at that executes another program, and how long it is left alone between that, at least.
 const EXECUTES_MAX: u32 = 100;
 const BETWEEN_READS: Duration = Duration::from_micros(200);
-/// How often it may have no mappings before it has ended.
-const EMPTY_MAX: u32 = 10;
 /// Pauses are of so many lengths: one that executes a program each millisecond must not be met at the same point again
 /// and again.
 const PAUSES: u32 = 7;
@@ -105,14 +103,30 @@ pub fn read_executed(pid: i32) -> Result<Vec<MapEntry>, MapsError> {
         let told = told_of_itself(pid);
         let entries = read(pid)?;
         let is_whole = entries.iter().any(|entry| entry.name == "[vdso]");
-        // A process that has no mappings at all has ended, or has just parted with those of its last program.
-        let has_ended = entries.is_empty() && look > EMPTY_MAX;
-        if is_whole || has_ended || told.is_some() && told == told_of_itself(pid) {
+        // A process that has no mappings at all may just have parted with those of its last program, and may be in want of
+        // a CPU to make those of the next one.
+        let has_none = entries.is_empty() && !has_program(pid);
+        if is_whole || has_none || told.is_some() && told == told_of_itself(pid) {
             return Ok(entries);
         }
         std::thread::sleep(BETWEEN_READS * (1 + look % PAUSES));
     }
     read(pid)
+}
+
+/// Whether a process executes a program: it has not ended, and is no thread of the kernel.
+fn has_program(pid: i32) -> bool {
+    /// Of the flags in /proc/PID/stat: PF_KTHREAD of the kernel's include/linux/sched.h.
+    const OF_KERNEL: u64 = 0x0020_0000;
+    let text = kernel_file::read_text(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name before it may contain anything.
+    let (_, fields) = text.rsplit_once(')').unwrap_or_default();
+    let mut fields = fields.split_ascii_whitespace();
+    let is_alive = fields
+        .next()
+        .is_some_and(|state| !matches!(state, "Z" | "X"));
+    let flags = fields.nth(5).and_then(|flags| flags.parse().ok());
+    is_alive && flags.unwrap_or(0) & OF_KERNEL == 0
 }
 
 /// What the kernel has told the program of a process, which differs from program to program; nothing, if it has not
