@@ -528,17 +528,17 @@ impl Away {
             left -= 1;
             self.has_events = left == 0;
             match event {
-                DeputyEvent::Finished(slot) => {
+                DeputyEvent::Finished(seat) => {
                     let before = self.server.outgoing.len();
-                    self.accompanied(|away| away.server.finished(slot))?;
-                    if self.held.iter().any(|held| held.slot == slot) {
+                    self.accompanied(|away| away.server.finished(seat))?;
+                    if self.held.iter().any(|held| held.seat == seat) {
                         self.withheld.extend(self.server.outgoing.drain(before..));
                     }
                 }
-                DeputyEvent::Signal { slot, signal, info } => {
-                    self.server.interrupted_by(slot, signal);
+                DeputyEvent::Signal { seat, signal, info } => {
+                    self.server.interrupted_by(seat, signal);
                     let transition = self.transition.as_ref();
-                    let signal = self.server.held(slot, signal, info);
+                    let signal = self.server.held(seat, signal, info);
                     if transition.is_some_and(Transition::holds_signals) {
                         self.held.push(signal);
                     } else {

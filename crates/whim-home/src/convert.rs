@@ -162,20 +162,20 @@ pub fn convert(
     let mut deputy = Deputy::enter((pid, leader), deck, code, stops.into_iter().zip(kept))?;
     // Trap: kernel-writes-to-gone-memory
     give_up_kernel_writes(&mut deputy, original)?;
-    let slot = deputy.slot_of(leader).ok_or(DeputyError::Ended)?;
+    let seat = deputy.seat_of(leader).ok_or(DeputyError::Ended)?;
     let arguments = read_arguments(pid, original.arguments);
     let uffd = match early {
         Some(uffd) => uffd,
-        None => make_uffd(&mut deputy, slot, pid)?,
+        None => make_uffd(&mut deputy, seat, pid)?,
     };
     let attic_start = code + length.next_multiple_of(1 << 21) + (1 << 21);
     let mut attic = Attic::new(Range {
         start: attic_start,
         end: original.reserved.end,
     });
-    fill_attic(&mut deputy, slot, &mut attic, original)?;
+    fill_attic(&mut deputy, seat, &mut attic, original)?;
     let mut window = Window::new(original.reserved, &original.kernel);
-    open_window(&mut deputy, slot, &window, &uffd)?;
+    open_window(&mut deputy, seat, &window, &uffd)?;
     if !arguments.is_empty() && uffd.copy(original.arguments.start, &arguments).is_ok() {
         window.pin(original.arguments);
     }
@@ -279,7 +279,7 @@ fn give_up_kernel_writes(deputy: &mut Deputy, original: &Original) -> Result<(),
         .write_data(0, &CpuTimer::default().to_kernel());
     let mut work = Vec::new();
     for thread in &original.threads {
-        let Some(slot) = deputy.slot_of(OwnTid::of(thread)) else {
+        let Some(seat) = deputy.seat_of(OwnTid::of(thread)) else {
             continue;
         };
         let mut batch = vec![
@@ -302,7 +302,7 @@ fn give_up_kernel_writes(deputy: &mut Deputy, original: &Original) -> Result<(),
                 CPU_TIMERS.map(|which| Syscall::new(libc::SYS_setitimer, &[which, base, 0])),
             );
         }
-        work.push((slot, batch));
+        work.push((seat, batch));
     }
     for results in deputy.run_each(&work)? {
         if let Some(rseq) = results.get(2) {
@@ -321,13 +321,13 @@ fn read_arguments(pid: i32, range: Range) -> Vec<u8> {
 }
 
 /// Has the deputy make a userfaultfd, and takes it.
-fn make_uffd(deputy: &mut Deputy, slot: usize, pid: i32) -> Result<Uffd, ConvertError> {
-    let fd = deputy.run(slot, &[userfaultfd()])?[0];
+fn make_uffd(deputy: &mut Deputy, seat: usize, pid: i32) -> Result<Uffd, ConvertError> {
+    let fd = deputy.run(seat, &[userfaultfd()])?[0];
     let fd = check("userfaultfd", fd)?;
     let in_process = i32::try_from(fd).unwrap_or(-1);
     let taken = Pidfd::open(pid).and_then(|process| process.take(in_process));
     let close = Syscall::new(libc::SYS_close, &[fd.cast_unsigned()]);
-    deputy.run(slot, &[close])?;
+    deputy.run(seat, &[close])?;
     initialize(taken.map_err(call("userfaultfd taking"))?)
 }
 
@@ -348,7 +348,7 @@ fn call(what: &'static str) -> impl Fn(Errno) -> ConvertError {
 
 fn fill_attic(
     deputy: &mut Deputy,
-    slot: usize,
+    seat: usize,
     attic: &mut Attic,
     original: &Original,
 ) -> Result<(), ConvertError> {
@@ -385,7 +385,7 @@ fn fill_attic(
         ));
     }
     let list: Vec<Syscall> = operations.iter().map(|(operation, _)| *operation).collect();
-    let results = deputy.run(slot, &list)?;
+    let results = deputy.run(seat, &list)?;
     for ((_, what), result) in operations.into_iter().zip(results) {
         check(what, result)?;
     }
@@ -394,11 +394,11 @@ fn fill_attic(
 
 fn open_window(
     deputy: &mut Deputy,
-    slot: usize,
+    seat: usize,
     window: &Window,
     uffd: &Uffd,
 ) -> Result<(), ConvertError> {
-    raise_limits(deputy, slot)?;
+    raise_limits(deputy, seat)?;
     let flags =
         flag(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED);
     let protection = flag(libc::PROT_READ | libc::PROT_WRITE);
@@ -415,7 +415,7 @@ fn open_window(
             ));
         }
     }
-    for (index, result) in deputy.run(slot, &operations)?.into_iter().enumerate() {
+    for (index, result) in deputy.run(seat, &operations)?.into_iter().enumerate() {
         // madvise may be compiled out (NOHUGEPAGE): it is an optimisation, the mapping is not.
         if index % 3 == 0 {
             check("mapping of the window", result)?;
@@ -433,18 +433,18 @@ fn open_window(
 
 /// A soft limit on address space or data would refuse the window. The program's own limits come
 /// back with its image, when it returns.
-fn raise_limits(deputy: &mut Deputy, slot: usize) -> Result<(), ConvertError> {
+fn raise_limits(deputy: &mut Deputy, seat: usize) -> Result<(), ConvertError> {
     let data = deputy.address(deputy.deck().data_offset());
     for resource in RAISED {
         let read = Syscall::new(libc::SYS_prlimit64, &[0, u64::from(resource), 0, data]);
-        check("prlimit", deputy.run(slot, &[read])?[0])?;
+        check("prlimit", deputy.run(seat, &[read])?[0])?;
         let mut limit = [0; 16];
         deputy.deck().read_data(0, &mut limit);
         let (soft, hard) = limit.split_at_mut(8);
         soft.copy_from_slice(hard);
         deputy.deck().write_data(0, &limit);
         let write = Syscall::new(libc::SYS_prlimit64, &[0, u64::from(resource), data, 0]);
-        check("prlimit", deputy.run(slot, &[write])?[0])?;
+        check("prlimit", deputy.run(seat, &[write])?[0])?;
     }
     Ok(())
 }

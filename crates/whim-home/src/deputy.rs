@@ -60,11 +60,11 @@ pub enum DeputyError {
 /// What happened to a deputy thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeputyEvent {
-    /// The batch of this slot is (probably) done.
+    /// The batch of this seat is (probably) done.
     Finished(usize),
     /// A signal was sent to the process or to this thread; it was not delivered here.
     Signal {
-        slot: usize,
+        seat: usize,
         signal: i32,
         info: RawSigInfo,
     },
@@ -133,8 +133,8 @@ pub struct Deputy {
     /// Address of the deck's code in the deputy.
     code: u64,
     threads: Vec<Thread>,
-    slots: HashMap<Tid, usize>,
-    slots_by_own: HashMap<OwnTid, usize>,
+    seats: HashMap<Tid, usize>,
+    seats_by_own: HashMap<OwnTid, usize>,
     events: VecDeque<DeputyEvent>,
     group_stopped: bool,
     /// How many SIGCONT were delivered since the guest began to count them.
@@ -160,7 +160,7 @@ struct Raise {
 }
 
 impl Deputy {
-    /// Lets the stopped threads of `pid` enter the loop whose code and slots stand at `code` and behind it in the
+    /// Lets the stopped threads of `pid` enter the loop whose code and seats stand at `code` and behind it in the
     /// deputy's memory, each with the signals that wait here for it. From here on the deputy dies with its supervisor.
     ///
     /// # Errors
@@ -175,17 +175,17 @@ impl Deputy {
             // Trap: a-deputy-outlives-its-supervisor
             ptrace::Options::SYSGOOD | ptrace::Options::EXITKILL | ptrace::Options::TRACE_CLONE;
         let mut threads = Vec::with_capacity(stops.len());
-        let mut slots = HashMap::new();
-        let mut slots_by_own = HashMap::new();
-        for (slot, ((own, stopped), kept)) in stops.enumerate() {
+        let mut seats = HashMap::new();
+        let mut seats_by_own = HashMap::new();
+        for (seat, ((own, stopped), kept)) in stops.enumerate() {
             let tid = stopped.tid();
             crash::point("deputy-options");
             stopped.set_options(options)?;
-            into_loop(&stopped, (&deck, code), slot, kept)?;
+            into_loop(&stopped, (&deck, code), seat, kept)?;
             crash::point("deputy-enter");
             let running = stopped.resume(0)?;
-            slots.insert(tid, slot);
-            slots_by_own.insert(own, slot);
+            seats.insert(tid, seat);
+            seats_by_own.insert(own, seat);
             threads.push(Thread::new((tid, own), Trace::Running(running), kept));
         }
         Ok(Self {
@@ -194,8 +194,8 @@ impl Deputy {
             deck,
             code,
             threads,
-            slots,
-            slots_by_own,
+            seats,
+            seats_by_own,
             events: VecDeque::new(),
             group_stopped: false,
             continues: 0,
@@ -226,25 +226,25 @@ impl Deputy {
     }
 
     #[must_use]
-    pub fn slot_of(&self, own: OwnTid) -> Option<usize> {
-        self.slots_by_own.get(&own).copied()
+    pub fn seat_of(&self, own: OwnTid) -> Option<usize> {
+        self.seats_by_own.get(&own).copied()
     }
 
     /// The thread that has this number in our own pid namespace.
     #[must_use]
-    pub fn slot_traced_as(&self, tid: Tid) -> Option<usize> {
-        self.slots.get(&tid).copied()
+    pub fn seat_traced_as(&self, tid: Tid) -> Option<usize> {
+        self.seats.get(&tid).copied()
     }
 
     #[must_use]
-    pub fn own_of(&self, slot: usize) -> OwnTid {
-        self.threads[slot].own
+    pub fn own_of(&self, seat: usize) -> OwnTid {
+        self.threads[seat].own
     }
 
     /// A thread's number in our own pid namespace.
     #[must_use]
-    pub fn traced_as(&self, slot: usize) -> Tid {
-        self.threads[slot].tid
+    pub fn traced_as(&self, seat: usize) -> Tid {
+        self.threads[seat].tid
     }
 
     #[must_use]
@@ -257,17 +257,17 @@ impl Deputy {
     ///
     /// # Errors
     /// Tracing failed, or the thread did not end for a minute.
-    pub fn end_thread(&mut self, slot: usize, code: i32) -> Result<(), DeputyError> {
+    pub fn end_thread(&mut self, seat: usize, code: i32) -> Result<(), DeputyError> {
         let exit = Syscall::new(libc::SYS_exit, &[i64::from(code).cast_unsigned()]);
-        self.start(slot, &[exit], 0);
+        self.start(seat, &[exit], 0);
         // Trap: a-deputy-s-thread-is-about-to-end
-        if self.threads[slot].tid == self.pid {
+        if self.threads[seat].tid == self.pid {
             return Ok(());
         }
         let mut waiting = Waiting::begin();
-        while !self.is_gone(slot) {
+        while !self.is_gone(seat) {
             self.drain()?;
-            self.urge(slot)?;
+            self.urge(seat)?;
             if self.is_late(&mut waiting, BATCH_DEADLINE)? {
                 return Err(DeputyError::Stuck(1));
             }
@@ -279,13 +279,13 @@ impl Deputy {
     /// Threads that have not ended.
     #[must_use]
     pub fn living(&self) -> usize {
-        let gone = (0..self.threads.len()).filter(|slot| self.is_gone(*slot));
+        let gone = (0..self.threads.len()).filter(|seat| self.is_gone(*seat));
         self.threads.len() - gone.count()
     }
 
     #[must_use]
-    pub fn is_gone(&self, slot: usize) -> bool {
-        matches!(self.threads[slot].trace, Trace::Gone)
+    pub fn is_gone(&self, seat: usize) -> bool {
+        matches!(self.threads[seat].trace, Trace::Gone)
     }
 
     /// Whether job control has stopped the process.
@@ -297,28 +297,28 @@ impl Deputy {
     /// Starts a batch whose end is announced by [`DeputyEvent::Finished`]. For calls that do not
     /// block, the processor is yielded to the deputy `patience` times first. Returns true if the
     /// batch is done on return; then no event has to be waited for, though one may come.
-    pub fn start(&mut self, slot: usize, operations: &[Syscall], patience: u32) -> bool {
-        self.threads[slot].cut = Cut::No;
-        self.deck.submit(slot, operations, patience == 0);
+    pub fn start(&mut self, seat: usize, operations: &[Syscall], patience: u32) -> bool {
+        self.threads[seat].cut = Cut::No;
+        self.deck.submit(seat, operations, patience == 0);
         for _ in 0..patience {
-            if self.deck.is_done(slot) {
+            if self.deck.is_done(seat) {
                 return true;
             }
             std::thread::yield_now();
         }
-        patience > 0 && self.deck.ask_for_notice(slot)
+        patience > 0 && self.deck.ask_for_notice(seat)
     }
 
     /// Runs operations to their end, in as many batches as it takes.
     ///
     /// # Errors
     /// The deputy died, or did not answer for a minute.
-    pub fn run(&mut self, slot: usize, operations: &[Syscall]) -> Result<Vec<i64>, DeputyError> {
+    pub fn run(&mut self, seat: usize, operations: &[Syscall]) -> Result<Vec<i64>, DeputyError> {
         let mut results = Vec::with_capacity(operations.len());
-        for batch in operations.chunks(Deck::longest_batch(slot)) {
-            self.deck.submit(slot, batch, false);
-            self.wait_done(slot, batch.len())?;
-            results.extend((0..batch.len()).map(|index| self.deck.result(slot, index)));
+        for batch in operations.chunks(Deck::longest_batch(seat)) {
+            self.deck.submit(seat, batch, false);
+            self.wait_done(seat, batch.len())?;
+            results.extend((0..batch.len()).map(|index| self.deck.result(seat, index)));
         }
         if operations.len() > OPERATIONS_MAX {
             self.deck.forget_long();
@@ -334,35 +334,35 @@ impl Deputy {
         &mut self,
         work: &[(usize, Vec<Syscall>)],
     ) -> Result<Vec<Vec<i64>>, DeputyError> {
-        for (slot, batch) in work {
-            self.deck.submit(*slot, batch, false);
+        for (seat, batch) in work {
+            self.deck.submit(*seat, batch, false);
         }
         let mut results = Vec::with_capacity(work.len());
-        for (slot, batch) in work {
-            self.wait_done(*slot, batch.len())?;
+        for (seat, batch) in work {
+            self.wait_done(*seat, batch.len())?;
             results.push(
                 (0..batch.len())
-                    .map(|index| self.deck.result(*slot, index))
+                    .map(|index| self.deck.result(*seat, index))
                     .collect(),
             );
         }
         Ok(results)
     }
 
-    fn wait_done(&mut self, slot: usize, count: usize) -> Result<(), DeputyError> {
+    fn wait_done(&mut self, seat: usize, count: usize) -> Result<(), DeputyError> {
         let mut waiting = Waiting::begin();
         let (mut rounds, mut done) = (0u32, 0);
-        while !self.deck.is_done(slot) {
+        while !self.deck.is_done(seat) {
             rounds += 1;
             if rounds.is_multiple_of(8) {
                 let before = self.events.len();
                 self.drain()?;
                 let signals = self.events.len() > before;
-                if matches!(self.threads[slot].trace, Trace::Gone) {
+                if matches!(self.threads[seat].trace, Trace::Gone) {
                     return Err(DeputyError::Ended);
                 }
-                self.urge(slot)?;
-                let now = self.deck.progress(slot);
+                self.urge(seat)?;
+                let now = self.deck.progress(seat);
                 if now != done || signals {
                     (done, waiting) = (now, Waiting::begin());
                     pulse::advance();
@@ -379,7 +379,7 @@ impl Deputy {
             }
         }
         pulse::advance();
-        self.relax(slot)
+        self.relax(seat)
     }
 
     /// Lets a thread do our work even if job control has stopped the process. Otherwise a request
@@ -388,8 +388,8 @@ impl Deputy {
     ///
     /// # Errors
     /// Tracing failed.
-    pub fn urge(&mut self, slot: usize) -> Result<(), DeputyError> {
-        let thread = &mut self.threads[slot];
+    pub fn urge(&mut self, seat: usize) -> Result<(), DeputyError> {
+        let thread = &mut self.threads[seat];
         if let Trace::Listening(running) = &thread.trace
             && !thread.urgent
         {
@@ -403,8 +403,8 @@ impl Deputy {
     ///
     /// # Errors
     /// Tracing failed.
-    pub fn relax(&mut self, slot: usize) -> Result<(), DeputyError> {
-        let thread = &mut self.threads[slot];
+    pub fn relax(&mut self, seat: usize) -> Result<(), DeputyError> {
+        let thread = &mut self.threads[seat];
         if std::mem::take(&mut thread.urgent)
             && self.group_stopped
             && let Trace::Running(running) = &thread.trace
@@ -419,9 +419,9 @@ impl Deputy {
     ///
     /// # Errors
     /// Tracing failed.
-    pub fn cancel(&mut self, slot: usize) -> Result<(), DeputyError> {
-        self.threads[slot].cut = Cut::Asked;
-        if let Trace::Running(running) | Trace::Listening(running) = &self.threads[slot].trace {
+    pub fn cancel(&mut self, seat: usize) -> Result<(), DeputyError> {
+        self.threads[seat].cut = Cut::Asked;
+        if let Trace::Running(running) | Trace::Listening(running) = &self.threads[seat].trace {
             crash::point("deputy-interrupt");
             interrupt(running)?;
         }
@@ -511,17 +511,17 @@ impl Deputy {
                 Ok(None) | Err(ptrace::TraceError::Died) => return Ok(()),
                 Err(error) => return Err(error.into()),
             };
-            let slot = self.slots.get(&tid).copied();
-            match (slot, status) {
+            let seat = self.seats.get(&tid).copied();
+            match (seat, status) {
                 // A number comes round again when its thread is gone.
-                (Some(slot), Status::Stopped(stop)) if !self.is_gone(slot) => {
-                    self.stopped(slot, stop)?;
+                (Some(seat), Status::Stopped(stop)) if !self.is_gone(seat) => {
+                    self.stopped(seat, stop)?;
                 }
                 (_, Status::Stopped(stop)) => {
                     // Trap: a-new-thread-stops-first
                     self.born.insert(tid, stop);
                 }
-                (Some(slot), ended) => self.ended(slot, ended),
+                (Some(seat), ended) => self.ended(seat, ended),
                 (None, _) => {}
             }
             pulse::advance();
@@ -529,63 +529,63 @@ impl Deputy {
         Ok(())
     }
 
-    fn ended(&mut self, slot: usize, status: Status) {
-        self.threads[slot].trace = Trace::Gone;
-        self.events.push_back(DeputyEvent::ThreadGone(slot));
-        if self.threads[slot].tid == self.pid {
+    fn ended(&mut self, seat: usize, status: Status) {
+        self.threads[seat].trace = Trace::Gone;
+        self.events.push_back(DeputyEvent::ThreadGone(seat));
+        if self.threads[seat].tid == self.pid {
             self.events.push_back(DeputyEvent::ProcessGone(status));
         }
     }
 
-    fn stopped(&mut self, slot: usize, stop: Stop) -> Result<(), DeputyError> {
-        let trace = std::mem::replace(&mut self.threads[slot].trace, Trace::Gone);
+    fn stopped(&mut self, seat: usize, stop: Stop) -> Result<(), DeputyError> {
+        let trace = std::mem::replace(&mut self.threads[seat].trace, Trace::Gone);
         let (Trace::Running(running) | Trace::Listening(running)) = trace else {
             return Ok(());
         };
         let stopped = running.into_stopped(stop);
-        match self.answer(slot, stopped) {
-            Ok(trace) => self.threads[slot].trace = trace,
+        match self.answer(seat, stopped) {
+            Ok(trace) => self.threads[seat].trace = trace,
             Err(DeputyError::Trace(ptrace::TraceError::Died)) => {
                 // The thread was killed in this stop; its end is reported next.
-                self.threads[slot].trace = Trace::Running(Running::assume(self.threads[slot].tid));
+                self.threads[seat].trace = Trace::Running(Running::assume(self.threads[seat].tid));
             }
             Err(other) => return Err(other),
         }
         Ok(())
     }
 
-    fn answer(&mut self, slot: usize, stopped: Stopped) -> Result<Trace, DeputyError> {
+    fn answer(&mut self, seat: usize, stopped: Stopped) -> Result<Trace, DeputyError> {
         crash::point("deputy-stop");
         // Any other stop consumes a pending interrupt (docs/traps.md,
         // `interrupt-after-another-stop`). If we ask again before the thread goes on, its call ends
         // here; if we ask later, the call has been set up once more.
-        if matches!(stopped.stop(), Stop::Signal(_) | Stop::SyscallStop) && self.is_to_be_cut(slot)
+        if matches!(stopped.stop(), Stop::Signal(_) | Stop::SyscallStop) && self.is_to_be_cut(seat)
         {
             stopped.interrupt()?;
         }
         let trace = match stopped.stop() {
-            Stop::Signal(signal) => self.signal(slot, signal, stopped)?,
+            Stop::Signal(signal) => self.signal(seat, signal, stopped)?,
             Stop::Group(signal) => {
-                self.threads[slot].raised = false;
+                self.threads[seat].raised = false;
                 if !self.group_stopped {
                     self.group_stopped = true;
                     self.events.push_back(DeputyEvent::GroupStop(signal));
                 }
-                let urgent = self.threads[slot].urgent && !self.deck.is_done(slot);
-                if urgent || self.is_to_be_cut(slot) {
-                    Trace::Running(self.interrupted(slot, stopped)?)
+                let urgent = self.threads[seat].urgent && !self.deck.is_done(seat);
+                if urgent || self.is_to_be_cut(seat) {
+                    Trace::Running(self.interrupted(seat, stopped)?)
                 } else {
                     // Trap: a-stopped-job-runs-on
                     Trace::Listening(stopped.listen()?)
                 }
             }
             Stop::Interrupt => {
-                let raised = std::mem::take(&mut self.threads[slot].raised);
+                let raised = std::mem::take(&mut self.threads[seat].raised);
                 if self.group_stopped || raised {
                     self.group_stopped = false;
                     self.events.push_back(DeputyEvent::GroupContinue);
                 }
-                Trace::Running(self.interrupted(slot, stopped)?)
+                Trace::Running(self.interrupted(seat, stopped)?)
             }
             Stop::Clone => {
                 self.cloned = Tid::try_from(stopped.event_message()?).ok();
@@ -595,7 +595,7 @@ impl Deputy {
         };
         // The stop that this brings about tells whether the signal that was raised has stopped the
         // process.
-        if self.threads[slot].raised
+        if self.threads[seat].raised
             && let Trace::Running(running) = &trace
         {
             running.interrupt()?;
@@ -603,15 +603,15 @@ impl Deputy {
         Ok(trace)
     }
 
-    fn is_to_be_cut(&self, slot: usize) -> bool {
-        self.threads[slot].cut != Cut::No && !self.deck.is_done(slot)
+    fn is_to_be_cut(&self, seat: usize) -> bool {
+        self.threads[seat].cut != Cut::No && !self.deck.is_done(seat)
     }
 
-    fn signal(&mut self, slot: usize, signal: i32, stopped: Stopped) -> Result<Trace, DeputyError> {
+    fn signal(&mut self, seat: usize, signal: i32, stopped: Stopped) -> Result<Trace, DeputyError> {
         if signal == libc::SIGTRAP {
             let registers = stopped.registers()?;
             if registers.rip == self.code + resident::after_trap_offset() {
-                self.events.push_back(DeputyEvent::Finished(slot));
+                self.events.push_back(DeputyEvent::Finished(seat));
                 return Ok(Trace::Running(stopped.resume(0)?));
             }
         }
@@ -623,15 +623,15 @@ impl Deputy {
         if signal == TICKET_SIGNAL && is_ticket(&info) {
             let raise = self.raise.take();
             let raise = raise.filter(|raise| raise.continues >= self.continues);
-            self.threads[slot].raised = raise.is_some();
+            self.threads[seat].raised = raise.is_some();
             let signal = raise.map_or(0, |raise| raise.signal);
             return Ok(Trace::Running(stopped.resume(signal)?));
         }
         if matches!(signal, libc::SIGTTIN | libc::SIGTTOU) {
-            self.leave_terminal(slot, &stopped)?;
+            self.leave_terminal(seat, &stopped)?;
         }
         self.events
-            .push_back(DeputyEvent::Signal { slot, signal, info });
+            .push_back(DeputyEvent::Signal { seat, signal, info });
         if signal == libc::SIGCONT {
             self.continues += 1;
             // Stops that the guest knows of and the kernel does not know of yet are void. If the
@@ -649,11 +649,11 @@ impl Deputy {
     /// process. Here the call ends with -512 instead, and the guest makes it again when it has
     /// dealt with the signal. The signal may have reached another thread than the one that makes
     /// the call.
-    fn leave_terminal(&mut self, slot: usize, stopped: &Stopped) -> Result<(), DeputyError> {
+    fn leave_terminal(&mut self, seat: usize, stopped: &Stopped) -> Result<(), DeputyError> {
         if self.cut_call(stopped, &(REFUSED..=REFUSED))? {
             return Ok(());
         }
-        for other in (0..self.threads.len()).filter(|other| *other != slot) {
+        for other in (0..self.threads.len()).filter(|other| *other != seat) {
             let idle = self.deck.is_done(other) || self.threads[other].cut != Cut::No;
             if let (false, Trace::Running(running)) = (idle, &self.threads[other].trace) {
                 interrupt(running)?;
@@ -688,11 +688,11 @@ impl Deputy {
     /// kernel is about to make it again) is stopped when it enters its next call. If it were
     /// interrupted again at once, it would not get there: with a timer that sent a signal each
     /// millisecond, this took seconds.
-    fn interrupted(&mut self, slot: usize, stopped: Stopped) -> Result<Running, DeputyError> {
-        if !self.is_to_be_cut(slot) {
+    fn interrupted(&mut self, seat: usize, stopped: Stopped) -> Result<Running, DeputyError> {
+        if !self.is_to_be_cut(seat) {
             return Ok(stopped.resume(0)?);
         }
-        let cut = self.threads[slot].cut;
+        let cut = self.threads[seat].cut;
         let reasons = if cut == Cut::Asked {
             ERESTART_RESTARTBLOCK..=ERESTARTSYS
         } else {
@@ -700,7 +700,7 @@ impl Deputy {
         };
         // A thread that does not use the terminal now is left alone.
         if self.cut_call(&stopped, &reasons)? || cut == Cut::Background {
-            self.threads[slot].cut = Cut::No;
+            self.threads[seat].cut = Cut::No;
             return Ok(stopped.resume(0)?);
         }
         // Trap: a-cut-asked-again-and-again
@@ -736,7 +736,7 @@ impl Deputy {
 fn into_loop(
     stopped: &Stopped,
     (deck, code): (&Deck, u64),
-    slot: usize,
+    seat: usize,
     kept: u64,
 ) -> Result<(), ptrace::TraceError> {
     let mut registers = stopped.registers()?;
@@ -744,7 +744,7 @@ fn into_loop(
     // The loop has no use for a stack, and the alternate stack on which a handler runs could not be changed.
     // Trap: the-deputy-stands-on-an-old-stack
     registers.rsp = 0;
-    let (requests, answers) = deck.slot_offsets(slot);
+    let (requests, answers) = deck.seat_offsets(seat);
     (registers.r15, registers.rbx) = (code + requests, code + answers);
     registers.orig_rax = u64::MAX;
     registers.rax = 0;

@@ -3,7 +3,7 @@
 /// A signal that arrived while it could not be passed on.
 #[derive(Clone, Debug)]
 pub struct HeldSignal {
-    pub slot: usize,
+    pub seat: usize,
     pub signal: i32,
     pub info: [u8; 128],
     /// Its thread was in a call when it came, which may have caused it.

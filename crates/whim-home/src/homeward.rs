@@ -54,8 +54,8 @@ pub fn check_image(
     }
     let mut seen = BTreeSet::new();
     for thread in &image.threads {
-        let slot = deputy.slot_of(OwnTid::of(thread));
-        if slot.is_none_or(|slot| deputy.is_gone(slot)) || !seen.insert(thread.tid) {
+        let seat = deputy.seat_of(OwnTid::of(thread));
+        if seat.is_none_or(|seat| deputy.is_gone(seat)) || !seen.insert(thread.tid) {
             return Err(HomewardError::Unsound(format!("thread {}", thread.tid)));
         }
     }
@@ -127,20 +127,20 @@ pub fn quiesce(server: &mut Server, held: &mut Vec<HeldSignal>) -> Result<(), Ho
     let mut waiting = Waiting::begin();
     server.interrupt_all()?;
     loop {
-        let active = server.active_slots();
+        let active = server.active_seats();
         let Some(&first) = active.first() else {
             return Ok(());
         };
         match server.deputy.next_event()? {
-            Some(DeputyEvent::Finished(slot)) => server.finished(slot)?,
-            Some(DeputyEvent::Signal { slot, signal, info }) => {
-                held.push(server.held(slot, signal, info));
+            Some(DeputyEvent::Finished(seat)) => server.finished(seat)?,
+            Some(DeputyEvent::Signal { seat, signal, info }) => {
+                held.push(server.held(seat, signal, info));
             }
             Some(DeputyEvent::ProcessGone(_)) => return Err(HomewardError::Ended),
             Some(_) => {}
             None => {
-                for slot in active {
-                    server.finished(slot)?;
+                for seat in active {
+                    server.finished(seat)?;
                 }
                 if server.deputy.is_late(&mut waiting, error::QUIET_WITHIN)? {
                     return Err(HomewardError::Busy(server.deputy.traced_as(first)));
@@ -161,8 +161,8 @@ pub fn mask_signals(deputy: &mut Deputy) -> Result<(), HomewardError> {
     let data = deputy.address(deputy.deck().data_offset());
     let set = Syscall::new(libc::SYS_rt_sigprocmask, &[2, data, 0, 8]);
     let work: Vec<_> = (0..deputy.thread_count())
-        .filter(|slot| !deputy.is_gone(*slot))
-        .map(|slot| (slot, vec![set]))
+        .filter(|seat| !deputy.is_gone(*seat))
+        .map(|seat| (seat, vec![set]))
         .collect();
     deputy.run_each(&work)?;
     Ok(())
@@ -217,20 +217,20 @@ pub fn restore_mappings(
     original: &Original,
 ) -> Result<(), HomewardError> {
     crash::point("home-unmap-window");
-    let slot = server
+    let seat = server
         .deputy
-        .slot_of(OwnTid::of_leader(image))
+        .seat_of(OwnTid::of_leader(image))
         .ok_or(HomewardError::Ended)?;
     let pieces = server.window.pieces().to_vec();
     let unmap: Vec<Syscall> = pieces
         .iter()
         .map(|piece| Syscall::new(libc::SYS_munmap, &[piece.start, piece.len()]))
         .collect();
-    expect("the address space", &server.deputy.run(slot, &unmap)?)?;
+    expect("the address space", &server.deputy.run(seat, &unmap)?)?;
     let (required, wished) = mapping_operations(image, &server.attic);
-    expect("a mapping", &server.deputy.run(slot, &required)?)?;
-    server.deputy.run(slot, &wished)?;
-    remarks::restore(&mut server.deputy, slot, image, original)
+    expect("a mapping", &server.deputy.run(seat, &required)?)?;
+    server.deputy.run(seat, &wished)?;
+    remarks::restore(&mut server.deputy, seat, image, original)
 }
 
 fn expect(what: &'static str, results: &[i64]) -> Result<(), HomewardError> {
@@ -312,9 +312,9 @@ fn write_backed(pid: i32, mapping: &Mapping, at: u64, bytes: &[u8]) -> Result<()
 /// # Errors
 /// The deputy is lost, or the kernel refuses the layout.
 pub fn restore_process(server: &mut Server, image: &ProcessImage) -> Result<(), HomewardError> {
-    let slot = server
+    let seat = server
         .deputy
-        .slot_of(OwnTid::of_leader(image))
+        .seat_of(OwnTid::of_leader(image))
         .ok_or(HomewardError::Ended)?;
     let data = server.deputy.address(server.deputy.deck().data_offset());
     let layout = &image.layout;
@@ -352,20 +352,20 @@ pub fn restore_process(server: &mut Server, image: &ProcessImage) -> Result<(), 
             0,
         ],
     );
-    expect("the memory layout", &server.deputy.run(slot, &[operation])?)?;
+    expect("the memory layout", &server.deputy.run(seat, &[operation])?)?;
     // What it was registered for before it left it still is. A host that lies about more costs it time.
     let barriers: Vec<Syscall> = settings::set_barriers(image.barriers).collect();
-    let registered = server.deputy.run(slot, &barriers)?;
+    let registered = server.deputy.run(seat, &barriers)?;
     // Its own filter may refuse that, and then it has not registered itself while it was away.
     if image.filters.is_empty() {
         expect("memory barriers", &registered)?;
     }
-    restore_actions(&mut server.deputy, slot, &image.actions)
+    restore_actions(&mut server.deputy, seat, &image.actions)
 }
 
 fn restore_actions(
     deputy: &mut Deputy,
-    slot: usize,
+    seat: usize,
     actions: &[SignalAction],
 ) -> Result<(), HomewardError> {
     const DEFAULT: u64 = 0;
@@ -400,7 +400,7 @@ fn restore_actions(
             &[signal, address, 0, 8],
         ));
     }
-    expect("a signal action", &deputy.run(slot, &operations)?)
+    expect("a signal action", &deputy.run(seat, &operations)?)
 }
 
 /// Restores what each thread's own calls restore, and the timers on CPU time.
@@ -413,7 +413,7 @@ pub fn restore_threads(server: &mut Server, image: &ProcessImage) -> Result<(), 
     }
     let leader = server
         .deputy
-        .slot_of(OwnTid::of_leader(image))
+        .seat_of(OwnTid::of_leader(image))
         .ok_or(HomewardError::Ended)?;
     let data = server.deputy.address(server.deputy.deck().data_offset());
     for (which, timer) in CPU_TIMERS.into_iter().zip(image.cpu_timers) {
@@ -429,7 +429,7 @@ fn restore_own(deputy: &mut Deputy, threads: &[ThreadImage]) -> Result<(), Homew
     let base = deputy.address(deputy.deck().data_offset());
     let mut work = Vec::with_capacity(threads.len());
     for (index, thread) in threads.iter().enumerate() {
-        let Some(slot) = deputy.slot_of(OwnTid::of(thread)) else {
+        let Some(seat) = deputy.seat_of(OwnTid::of(thread)) else {
             continue;
         };
         let stack = thread.alternate_stack;
@@ -464,7 +464,7 @@ fn restore_own(deputy: &mut Deputy, threads: &[ThreadImage]) -> Result<(), Homew
             ));
         }
         batch.extend(settings::set_thread_again(&thread.settings, nodes));
-        work.push((slot, batch));
+        work.push((seat, batch));
     }
     deputy.run_each(&work)?;
     Ok(())

@@ -126,12 +126,12 @@ pub(crate) fn restore(
     image: &ProcessImage,
     original: &Original,
 ) -> Result<(), HomewardError> {
-    let slot = server
+    let seat = server
         .deputy
-        .slot_of(OwnTid::of_leader(image))
+        .seat_of(OwnTid::of_leader(image))
         .ok_or(HomewardError::Ended)?;
     let mut operations = merge_operations(image, original);
     operations.extend(lock_operations(image, original));
-    server.deputy.run(slot, &operations)?;
+    server.deputy.run(seat, &operations)?;
     Ok(())
 }

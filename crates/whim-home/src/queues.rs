@@ -31,7 +31,7 @@ type ByNumber = HashMap<[u8; 4], VecDeque<RawSigInfo>>;
 /// What has not been delivered yet.
 #[derive(Debug, Default)]
 pub struct Queues {
-    /// By slot.
+    /// By seat.
     own: Vec<ByNumber>,
     shared: ByNumber,
     /// Delivered before others of its number that have waited for longer.
@@ -71,7 +71,7 @@ fn fresh(held: HeldSignal) -> Arrived {
 }
 
 impl Queues {
-    /// `own` is in the order of the slots; each queue is in the order in which its signals came.
+    /// `own` is in the order of the seats; each queue is in the order in which its signals came.
     #[must_use]
     pub fn new(own: Vec<Vec<RawSigInfo>>, shared: Vec<RawSigInfo>) -> Self {
         Self {
@@ -89,7 +89,7 @@ impl Queues {
         let number = number(&held.info);
         // The kernel delivers a thread's own signals before those of the process.
         // Trap: queues-of-signals
-        let own = self.own.get_mut(held.slot);
+        let own = self.own.get_mut(held.seat);
         if let Some(queue) = own.and_then(|own| own.get_mut(&number))
             && let Some(at) = queue.iter().position(|info| is_same(info, &held.info))
         {
@@ -143,9 +143,9 @@ mod tests {
         info
     }
 
-    fn delivered(queues: &mut Queues, slot: usize, number: u8, value: u8) -> Vec<(u8, u8, bool)> {
+    fn delivered(queues: &mut Queues, seat: usize, number: u8, value: u8) -> Vec<(u8, u8, bool)> {
         let held = HeldSignal {
-            slot,
+            seat,
             signal: i32::from(number),
             info: info(number, value),
             in_call: false,
@@ -186,10 +186,10 @@ mod tests {
         let shared = vec![timer(5, 0, 9), timer(6, 0, 9), info(34, 2)];
         let mut queues = Queues::new(Vec::new(), shared);
         assert_eq!(delivered(&mut queues, 1, 34, 2), []);
-        let mut told = |slot, info| {
+        let mut told = |seat, info| {
             let signal = 34;
             let held = HeldSignal {
-                slot,
+                seat,
                 signal,
                 info,
                 in_call: false,

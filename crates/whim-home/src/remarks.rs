@@ -18,11 +18,11 @@ const AT_ONCE: usize = DATA_LENGTH / ROOM;
 /// The deputy is lost.
 pub(crate) fn restore(
     deputy: &mut Deputy,
-    slot: usize,
+    seat: usize,
     image: &ProcessImage,
     original: &Original,
 ) -> Result<(), HomewardError> {
-    deputy.run(slot, &unbound(image, original))?;
+    deputy.run(seat, &unbound(image, original))?;
     let base = deputy.address(deputy.deck().data_offset());
     for some in image.remarks.chunks(AT_ONCE) {
         let mut list = Vec::new();
@@ -38,7 +38,7 @@ pub(crate) fn restore(
                 list.push(name(remark.range, text));
             }
         }
-        deputy.run(slot, &list)?;
+        deputy.run(seat, &list)?;
     }
     Ok(())
 }

@@ -210,9 +210,9 @@ impl Server {
         }
     }
 
-    fn slot(&self, tid: i32) -> Result<usize, ServeError> {
+    fn seat(&self, tid: i32) -> Result<usize, ServeError> {
         self.deputy
-            .slot_of(OwnTid::named(tid))
+            .seat_of(OwnTid::named(tid))
             .ok_or(ServeError::UnknownThread(tid))
     }
 
@@ -231,7 +231,7 @@ impl Server {
             return Err(MessageError::TailTooLong(announced).into());
         }
         let (tid, sequence) = (request.tid, request.sequence);
-        let Some(slot) = self.judge_request(tid, Request::Call { sequence })? else {
+        let Some(seat) = self.judge_request(tid, Request::Call { sequence })? else {
             return Ok(());
         };
         self.calls += 1;
@@ -267,19 +267,19 @@ impl Server {
             masked: request.masked,
             kept: Vec::new(),
         };
-        self.execute(slot, active, request.number, request.may_block, tail)
+        self.execute(seat, active, request.number, request.may_block, tail)
     }
 
-    /// Decides whether a thread's request is to be executed, and returns its slot in that case. A request
+    /// Decides whether a thread's request is to be executed, and returns its seat in that case. A request
     /// that was executed before, or that asks about an earlier one, is answered here, or when that call ends.
     fn judge_request(&mut self, tid: i32, request: Request) -> Result<Option<usize>, ServeError> {
-        let slot = self.slot(tid)?;
-        let caller = &mut self.callers[slot];
+        let seat = self.seat(tid)?;
+        let caller = &mut self.callers[seat];
         let (Request::Call { sequence }
         | Request::Await { sequence, .. }
         | Request::Other { sequence }) = request;
         match caller.asks(request) {
-            Verdict::Execute => return Ok(Some(slot)),
+            Verdict::Execute => return Ok(Some(seat)),
             Verdict::Repeat => {
                 if let Some(finished) = caller.finished.clone() {
                     self.reply(tid, sequence, &finished);
@@ -319,25 +319,25 @@ impl Server {
     /// The deputy is lost.
     pub fn execute(
         &mut self,
-        slot: usize,
+        seat: usize,
         mut active: Active,
         number: u64,
         may_block: bool,
         tail: &[u8],
     ) -> Result<(), ServeError> {
-        let tid = self.deputy.own_of(slot).number();
-        let Ok(placement) = self.window.plan(slot, &active.regions, tail) else {
+        let tid = self.deputy.own_of(seat).number();
+        let Ok(placement) = self.window.plan(seat, &active.regions, tail) else {
             if let Some(sequence) = active.asked_by {
                 self.answer(tid, sequence, EFAULT);
             }
             return Ok(());
         };
-        self.place(slot, &placement, tail)?;
+        self.place(seat, &placement, tail)?;
         active.kept = outputs::kept(&active.regions, tail);
         let mut operations: Vec<Syscall> = placement.drop.iter().copied().map(dropping).collect();
         let room = whim_sys::resident::OPERATIONS_MAX - 3;
         if operations.len() > room {
-            self.deputy.run(slot, &operations)?;
+            self.deputy.run(seat, &operations)?;
             operations.clear();
         }
         let call = Syscall {
@@ -353,10 +353,10 @@ impl Server {
             let change = |how| masks::changing(&self.deputy, how, masked);
             operations.extend([change(libc::SIG_BLOCK), call, change(libc::SIG_UNBLOCK)]);
         }
-        self.callers[slot].active = Some(active);
+        self.callers[seat].active = Some(active);
         let patience = if may_block { 0 } else { PATIENCE };
-        if self.deputy.start(slot, &operations, patience) {
-            self.finished(slot)?;
+        if self.deputy.start(seat, &operations, patience) {
+            self.finished(seat)?;
         }
         Ok(())
     }
@@ -366,7 +366,7 @@ impl Server {
     /// # Errors
     /// An unknown thread, or the loss of the deputy.
     pub fn continue_in_flight(&mut self, continuation: Continuation) -> Result<(), ServeError> {
-        let slot = self.slot(continuation.call.tid)?;
+        let seat = self.seat(continuation.call.tid)?;
         let number = if continuation.call.restart {
             freeze_calls::RESTART_SYSCALL
         } else {
@@ -393,7 +393,7 @@ impl Server {
             kept: Vec::new(),
         };
         self.execute(
-            slot,
+            seat,
             active,
             number,
             continuation.may_block,
@@ -406,34 +406,34 @@ impl Server {
     /// (a signal), and then we have to help it out.
     fn wait_for_drops(&mut self, except: usize) -> Result<(), ServeError> {
         let mut waiting = Waiting::begin();
-        for slot in 0..self.callers.len() {
-            let Some(drops) = self.callers[slot]
+        for seat in 0..self.callers.len() {
+            let Some(drops) = self.callers[seat]
                 .active
                 .as_ref()
                 .map(|active| active.operation)
             else {
                 continue;
             };
-            while slot != except
-                && !self.deputy.is_gone(slot)
-                && !self.deputy.deck().is_done(slot)
-                && self.deputy.deck().progress(slot) < drops
+            while seat != except
+                && !self.deputy.is_gone(seat)
+                && !self.deputy.deck().is_done(seat)
+                && self.deputy.deck().progress(seat) < drops
             {
                 self.deputy.attend()?;
-                self.deputy.urge(slot)?;
+                self.deputy.urge(seat)?;
                 if self.deputy.is_late(&mut waiting, DROPS_WITHIN)? {
                     return Err(DeputyError::Stuck(drops).into());
                 }
                 std::thread::yield_now();
             }
-            self.deputy.relax(slot)?;
+            self.deputy.relax(seat)?;
         }
         Ok(())
     }
 
-    fn place(&mut self, slot: usize, placement: &Placement, tail: &[u8]) -> Result<(), ServeError> {
+    fn place(&mut self, seat: usize, placement: &Placement, tail: &[u8]) -> Result<(), ServeError> {
         if !placement.place.is_empty() {
-            self.wait_for_drops(slot)?;
+            self.wait_for_drops(seat)?;
         }
         for (address, bytes) in &placement.place {
             let placed = self
@@ -476,20 +476,20 @@ impl Server {
         })
     }
 
-    /// Takes the result of a slot's call, if its batch has ended.
+    /// Takes the result of a seat's call, if its batch has ended.
     ///
     /// # Errors
     /// The deputy's memory cannot be read.
-    pub fn finished(&mut self, slot: usize) -> Result<(), ServeError> {
-        if !self.deputy.deck().is_done(slot) {
+    pub fn finished(&mut self, seat: usize) -> Result<(), ServeError> {
+        if !self.deputy.deck().is_done(seat) {
             return Ok(());
         }
-        let Some(mut active) = self.callers[slot].active.take() else {
+        let Some(mut active) = self.callers[seat].active.take() else {
             return Ok(());
         };
-        let mut raw = self.deputy.deck().result(slot, active.operation);
-        if self.next_piece(slot, &mut active, raw) || self.go_on(slot, &mut active, raw) {
-            self.callers[slot].active = Some(active);
+        let mut raw = self.deputy.deck().result(seat, active.operation);
+        if self.next_piece(seat, &mut active, raw) || self.go_on(seat, &mut active, raw) {
+            self.callers[seat].active = Some(active);
             return Ok(());
         }
         if active.sum > 0 {
@@ -514,7 +514,7 @@ impl Server {
         }
         if result >= 0
             && opens::opens(active.number)
-            && let Some(reason) = self.takes_back(slot, result)?
+            && let Some(reason) = self.takes_back(seat, result)?
         {
             // The call is made again at home, as if it had not been made; until then the guest hears nothing
             // of it.
@@ -523,7 +523,7 @@ impl Server {
             self.wants_home = Some(reason);
         }
         let (outputs, tail) = self.collect(&active.regions, &active.kept, result);
-        for page in self.window.finish(slot) {
+        for page in self.window.finish(seat) {
             self.set_protected(page, false)?;
         }
         let finished = Finished {
@@ -538,16 +538,16 @@ impl Server {
             deadline_ns,
         };
         if let Some(sequence) = active.asked_by {
-            self.reply(self.deputy.own_of(slot).number(), sequence, &finished);
+            self.reply(self.deputy.own_of(seat).number(), sequence, &finished);
         }
         self.priorities_changed |= finished.result >= 0 && changes_priorities(finished.number);
-        self.callers[slot].finished = Some(finished);
+        self.callers[seat].finished = Some(finished);
         Ok(())
     }
 
     /// Begins the next piece of a transfer that the freeze had cut in the middle of a vector. All pieces were
     /// placed when the call was taken up.
-    fn next_piece(&mut self, slot: usize, active: &mut Active, raw: i64) -> bool {
+    fn next_piece(&mut self, seat: usize, active: &mut Active, raw: i64) -> bool {
         // In the middle of a move no new piece is begun: the next side does what is left.
         let whole = raw > 0 && raw.cast_unsigned() == active.args[2] && !active.disturbed;
         let next = if whole {
@@ -559,19 +559,19 @@ impl Server {
         active.sum += raw;
         active.args[1] = piece.start;
         active.args[2] = piece.len();
-        self.start_piece(slot, active);
+        self.start_piece(seat, active);
         true
     }
 
     /// Lets the deputy do the next part of a call, whose buffers are placed already.
-    fn start_piece(&mut self, slot: usize, active: &mut Active) {
+    fn start_piece(&mut self, seat: usize, active: &mut Active) {
         active.operation = 0;
         let operation = Syscall {
             number: active.piecewise,
             args: active.args,
         };
         // We ask for notice of its end, because it may block as the part before it did.
-        self.deputy.start(slot, &[operation], 0);
+        self.deputy.start(seat, &[operation], 0);
     }
 
     fn reply(&mut self, tid: i32, sequence: u64, finished: &Finished) {
@@ -631,12 +631,12 @@ impl Server {
     /// # Errors
     /// Tracing failed.
     pub fn cancel(&mut self, tid: i32, sequence: u64) -> Result<(), ServeError> {
-        let slot = self.slot(tid)?;
-        if let Some(active) = &mut self.callers[slot].active
+        let seat = self.seat(tid)?;
+        if let Some(active) = &mut self.callers[seat].active
             && active.asked_by.is_none_or(|asked_by| asked_by == sequence)
         {
             active.disturbed = true;
-            self.deputy.cancel(slot)?;
+            self.deputy.cancel(seat)?;
         }
         Ok(())
     }
@@ -645,22 +645,22 @@ impl Server {
     pub fn addressee(&self, arrived: &Arrived) -> Option<OwnTid> {
         const SI_TKILL: i32 = -6;
         const SI_TIMER: i32 = -2;
-        let (slot, info) = (arrived.held.slot, &arrived.held.info);
+        let (seat, info) = (arrived.held.seat, &arrived.held.info);
         match info_word(info, 8) {
             _ if arrived.waited == Waited::Thread || self.is_by_call(arrived) => {
-                Some(self.deputy.own_of(slot))
+                Some(self.deputy.own_of(seat))
             }
-            SI_TKILL => Some(self.deputy.own_of(slot)),
+            SI_TKILL => Some(self.deputy.own_of(seat)),
             SI_TIMER => {
                 let tid = timers::thread_of(self.deputy.pid(), info_word(info, 16))?;
-                let slot = self.deputy.slot_traced_as(tid)?;
-                Some(self.deputy.own_of(slot))
+                let seat = self.deputy.seat_traced_as(tid)?;
+                Some(self.deputy.own_of(seat))
             }
             // Trap: a-descriptor-s-thread
             _ if self.deputy.thread_count() > 1 => {
-                let traced = self.deputy.traced_as(slot);
+                let traced = self.deputy.traced_as(seat);
                 let is_its = owners::sent_to_thread(self.deputy.pid(), traced, info);
-                is_its.then(|| self.deputy.own_of(slot))
+                is_its.then(|| self.deputy.own_of(seat))
             }
             _ => None,
         }
@@ -681,23 +681,23 @@ impl Server {
         caused && arrived.held.in_call
     }
 
-    /// A signal that has come to this slot. It may be kept until its call has ended.
+    /// A signal that has come to this seat. It may be kept until its call has ended.
     #[must_use]
-    pub fn held(&self, slot: usize, signal: i32, info: RawSigInfo) -> HeldSignal {
+    pub fn held(&self, seat: usize, signal: i32, info: RawSigInfo) -> HeldSignal {
         HeldSignal {
-            slot,
+            seat,
             signal,
             info,
-            in_call: self.callers[slot].active.is_some(),
+            in_call: self.callers[seat].active.is_some(),
         }
     }
 
-    /// Notes that a signal has come to this slot, and may have ended its call. Must be called once, when the
+    /// Notes that a signal has come to this seat, and may have ended its call. Must be called once, when the
     /// signal comes, even if it is kept for later: otherwise a plain EINTR would reach the program before its
     /// handler.
-    pub fn interrupted_by(&mut self, slot: usize, signal: i32) {
+    pub fn interrupted_by(&mut self, seat: usize, signal: i32) {
         let without_effect = self.is_without_effect(signal);
-        if let Some(active) = &mut self.callers[slot].active {
+        if let Some(active) = &mut self.callers[seat].active {
             if without_effect {
                 active.nudged = true;
             } else {
@@ -740,18 +740,18 @@ impl Server {
         self.counts.iter().filter_map(named).collect()
     }
 
-    /// Slots whose call is in flight.
+    /// Seats whose call is in flight.
     #[must_use]
-    pub fn active_slots(&self) -> Vec<usize> {
+    pub fn active_seats(&self) -> Vec<usize> {
         (0..self.callers.len())
-            .filter(|slot| self.callers[*slot].active.is_some())
+            .filter(|seat| self.callers[*seat].active.is_some())
             .collect()
     }
 
     /// The result of this call of a thread, for the way home; none if home never got it.
     #[must_use]
-    pub fn result_of(&self, slot: usize, sequence: u64) -> Option<Finished> {
-        self.callers[slot].finished_as(sequence)
+    pub fn result_of(&self, seat: usize, sequence: u64) -> Option<Finished> {
+        self.callers[seat].finished_as(sequence)
     }
 }
 

@@ -91,7 +91,7 @@ fn pages_of(address: u64, length: u64) -> impl Iterator<Item = u64> {
 }
 
 impl Window {
-    /// `reserved`: attic, slots and code; `kernel`: vDSO and vvar.
+    /// `reserved`: attic, seats and code; `kernel`: vDSO and vvar.
     #[must_use]
     pub fn new(reserved: Range, kernel: &[Range]) -> Self {
         let mut holes = kernel.to_vec();
@@ -155,14 +155,14 @@ impl Window {
         }
     }
 
-    /// Plans a call of thread `slot`. The accounting is changed at once: the plan must be carried
+    /// Plans a call of thread `seat`. The accounting is changed at once: the plan must be carried
     /// out. `tail` holds the regions' data in order.
     ///
     /// # Errors
     /// A region outside of the window: nothing has changed, answer EFAULT.
     pub fn plan(
         &mut self,
-        slot: usize,
+        seat: usize,
         regions: &[WireRegion],
         tail: &[u8],
     ) -> Result<Placement, WindowError> {
@@ -172,7 +172,7 @@ impl Window {
                 needed.extend(pages_of(region.address, Self::present_length(region)));
             }
         }
-        let old = self.held.remove(&slot).unwrap_or_default();
+        let old = self.held.remove(&seat).unwrap_or_default();
         let mut placement = Placement::default();
         for page in needed.difference(&old) {
             let users = self.users.entry(*page).or_default();
@@ -186,13 +186,13 @@ impl Window {
                 append_range(&mut placement.drop, *page);
             }
         }
-        self.held.insert(slot, needed);
+        self.held.insert(seat, needed);
         fill(&mut placement, regions, tail);
-        self.plan_protection(slot, regions, &mut placement);
+        self.plan_protection(seat, regions, &mut placement);
         Ok(placement)
     }
 
-    fn plan_protection(&mut self, slot: usize, regions: &[WireRegion], placement: &mut Placement) {
+    fn plan_protection(&mut self, seat: usize, regions: &[WireRegion], placement: &mut Placement) {
         let of = |wanted: WireDirection| {
             let regions = regions.iter().filter(move |r| r.direction == wanted);
             regions.flat_map(|region| pages_of(region.address, Self::present_length(region)))
@@ -214,13 +214,13 @@ impl Window {
             .protect
             .extend(own.iter().copied().chain(again).collect::<BTreeSet<u64>>());
         if !own.is_empty() {
-            self.protected.insert(slot, own);
+            self.protected.insert(seat, own);
         }
     }
 
     /// The thread's call is over; returns the pages that need no protection any more.
-    pub fn finish(&mut self, slot: usize) -> Vec<u64> {
-        let own = self.protected.remove(&slot).unwrap_or_default();
+    pub fn finish(&mut self, seat: usize) -> Vec<u64> {
+        let own = self.protected.remove(&seat).unwrap_or_default();
         let free = |page: &u64| !self.protected.values().any(|pages| pages.contains(page));
         own.into_iter().filter(free).collect()
     }
@@ -240,10 +240,10 @@ impl Window {
     }
 
     /// Forgets what a thread holds (it ends); returns the ranges to drop.
-    pub fn forget(&mut self, slot: usize) -> Vec<Range> {
-        self.protected.remove(&slot);
+    pub fn forget(&mut self, seat: usize) -> Vec<Range> {
+        self.protected.remove(&seat);
         let mut ranges = Vec::new();
-        for page in self.held.remove(&slot).unwrap_or_default() {
+        for page in self.held.remove(&seat).unwrap_or_default() {
             if self.release(page) {
                 append_range(&mut ranges, page);
             }

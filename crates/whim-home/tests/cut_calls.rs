@@ -145,12 +145,12 @@ fn no_wait_of_a_socket_notices_that_it_was_cut() {
         };
         away.server.call(request, &message()).expect("served");
         homeward::quiesce(&mut away.server, &mut held).expect("quiet");
-        let slot = away
+        let seat = away
             .server
             .deputy
-            .slot_of(OwnTid::named(tid))
+            .seat_of(OwnTid::named(tid))
             .expect("its thread");
-        let finished = away.server.result_of(slot, sequence).expect("it is over");
+        let finished = away.server.result_of(seat, sequence).expect("it is over");
         assert_eq!(finished.result, ERESTARTNOHAND, "{name}");
         assert!(finished.deadline_ns.is_some(), "{name} would wait anew");
     }

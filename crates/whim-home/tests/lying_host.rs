@@ -382,8 +382,8 @@ fn open_own_memory(converted: &mut Converted) -> i64 {
     deputy.deck().write_data(0, b"/proc/self/mem\0");
     let here = libc::AT_FDCWD.cast_unsigned().into();
     let open = Syscall::new(libc::SYS_openat, &[here, path, 2]);
-    let slot = deputy.slot_of(OwnTid::named(tid)).expect("its thread");
-    let opened = deputy.run(slot, &[open]).expect("run")[0];
+    let seat = deputy.seat_of(OwnTid::named(tid)).expect("its thread");
+    let opened = deputy.run(seat, &[open]).expect("run")[0];
     assert!(opened > 0, "{opened}");
     opened
 }

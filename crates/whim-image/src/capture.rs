@@ -97,7 +97,7 @@ impl From<MapsError> for CaptureError {
 /// What [`Frozen::capture`] needs to know.
 #[derive(Clone, Copy)]
 pub struct CaptureOptions<'a> {
-    /// Where home will keep attic, slots and code; nothing may be mapped there.
+    /// Where home will keep attic, seats and code; nothing may be mapped there.
     pub reserved: Range,
     /// Whether the guest makes a call (given by its number) once more if the freeze interrupted it
     /// before it had any effect; other calls go on at home.

@@ -2,7 +2,7 @@
 //!
 //! The continuation stubs stand in one small mapping that stays in the process and is found again
 //! by its first bytes: a thread may be in it for as long as its call takes, and come back to it
-//! from a signal handler. Its slots are given out in turn, but never a slot in which a thread
+//! from a signal handler. Its spots are given out in turn, but never a spot in which a thread
 //! stands.
 
 use crate::freeze::{FreezeError, Frozen};
@@ -15,11 +15,11 @@ use whim_sys::ptrace::TraceError;
 use whim_sys::stub::{self, TailData};
 
 /// First bytes of the mapping of continuations. Behind them: the offset of the next free byte, the
-/// number of slots ever given out, and offset and length of the last [`KEPT`] of them, four bytes
+/// number of spots ever given out, and offset and length of the last [`KEPT`] of them, four bytes
 /// each.
 const MAGIC: [u8; 8] = *b"whimcont";
 const HEADER: u64 = 16 + KEPT as u64 * 8;
-/// Number of slots whose places are remembered.
+/// Number of spots whose places are remembered.
 const KEPT: usize = 64;
 /// Length of the mapping, in bytes: room for more than a hundred continuations, or for one of 1,024
 /// pieces.
@@ -96,12 +96,12 @@ impl Frozen {
                 continue;
             };
             let occupied = self.occupied(area, &directory);
-            let Some(slot) = directory.find(area, continuation.length(), &occupied) else {
+            let Some(spot) = directory.find(area, continuation.length(), &occupied) else {
                 continue;
             };
-            directory.give_out(area, slot);
+            directory.give_out(area, spot);
             directory.write(&self.memory, area)?;
-            match self.enter_continuation(index, slot, continuation) {
+            match self.enter_continuation(index, spot, continuation) {
                 Ok(()) | Err(FreezeError::Trace(TraceError::Died)) => {}
                 Err(error) => return Err(error),
             }
@@ -109,26 +109,26 @@ impl Frozen {
         Ok(())
     }
 
-    /// The slots in which threads stand, or to which they will come back from another slot (a call
+    /// The spots in which threads stand, or to which they will come back from another spot (a call
     /// that was frozen again while it was being continued).
     fn occupied(&self, area: Range, directory: &Directory) -> Vec<Range> {
         let mut found = Vec::new();
         for thread in &self.threads {
             let mut rip = thread.original.rip;
             while area.contains(rip) {
-                let Some(slot) = directory.slot_of(area, rip) else {
-                    // This slot was forgotten long ago: keep clear of every place where it may be.
+                let Some(spot) = directory.spot_of(area, rip) else {
+                    // This spot was forgotten long ago: keep clear of every place where it may be.
                     found.push(Range {
                         start: rip.saturating_sub(LENGTH),
                         end: rip + LENGTH,
                     });
                     break;
                 };
-                if found.contains(&slot) {
+                if found.contains(&spot) {
                     break;
                 }
-                found.push(slot);
-                let back = slot.start + stub::tail_data_offset() + TailData::RIP_OFFSET;
+                found.push(spot);
+                let back = spot.start + stub::tail_data_offset() + TailData::RIP_OFFSET;
                 let mut word = [0u8; 8];
                 if self.memory.read_exact(back, &mut word).is_err() {
                     break;
@@ -143,7 +143,7 @@ impl Frozen {
     fn enter_continuation(
         &mut self,
         index: usize,
-        slot: Range,
+        spot: Range,
         continuation: &Continuation,
     ) -> Result<(), FreezeError> {
         let thread = &self.threads[index];
@@ -160,7 +160,7 @@ impl Frozen {
         };
         let mut bytes = stub::tail_code()[..code].to_vec();
         bytes.extend_from_slice(&data.to_bytes());
-        let extra_at = slot.start + bytes.len() as u64;
+        let extra_at = spot.start + bytes.len() as u64;
         bytes.extend_from_slice(&continuation.extra);
         if continuation.message {
             let vectors = extra_at + MESSAGE_HEADER as u64;
@@ -168,7 +168,7 @@ impl Frozen {
             bytes[at..at + 8].copy_from_slice(&vectors.to_le_bytes());
         }
         self.memory
-            .write_all(slot.start, &bytes)
+            .write_all(spot.start, &bytes)
             .map_err(FreezeError::Memory)?;
         let mut args = continuation.call.args;
         if let Some(pointer) = continuation.pointer {
@@ -177,9 +177,9 @@ impl Frozen {
         let mut registers: Registers = thread.original;
         registers.set_arguments(args);
         if continuation.decide && !stands_before {
-            registers.rip = slot.start + stub::RESTART_ENTRY;
+            registers.rip = spot.start + stub::RESTART_ENTRY;
         } else {
-            registers.rip = slot.start;
+            registers.rip = spot.start;
             registers.rax = continuation.call.number;
             registers.orig_rax = u64::MAX;
         }
@@ -196,7 +196,7 @@ struct Directory {
     next: u32,
     count: u32,
     /// Offset and length.
-    slots: [(u32, u32); KEPT],
+    spots: [(u32, u32); KEPT],
 }
 
 impl Directory {
@@ -204,7 +204,7 @@ impl Directory {
         Self {
             next: 0,
             count: 0,
-            slots: [(0, 0); KEPT],
+            spots: [(0, 0); KEPT],
         }
     }
 
@@ -217,20 +217,20 @@ impl Directory {
         let mut words = words.map(|word| word.try_into().map_or(0, u32::from_le_bytes));
         let mut next = || words.next().unwrap_or(0);
         let (begin, count) = (next(), next());
-        let slots = std::array::from_fn(|_| (next(), next()));
+        let spots = std::array::from_fn(|_| (next(), next()));
         Ok(Self {
             next: begin,
             count,
-            slots,
+            spots,
         })
     }
 
     fn write(&self, memory: &MemFile, area: Range) -> Result<(), FreezeError> {
-        let slots = self
-            .slots
+        let spots = self
+            .spots
             .iter()
             .flat_map(|(offset, length)| [*offset, *length]);
-        let words = [self.next, self.count].into_iter().chain(slots);
+        let words = [self.next, self.count].into_iter().chain(spots);
         let mut bytes = MAGIC.to_vec();
         bytes.extend(words.flat_map(u32::to_le_bytes));
         memory
@@ -238,10 +238,10 @@ impl Directory {
             .map_err(FreezeError::Memory)
     }
 
-    /// The slot that was last given out with this address in it.
-    fn slot_of(&self, area: Range, address: u64) -> Option<Range> {
+    /// The spot that was last given out with this address in it.
+    fn spot_of(&self, area: Range, address: u64) -> Option<Range> {
         let count = usize::try_from(self.count).unwrap_or(usize::MAX);
-        let newest_first = (1..=count.min(KEPT)).map(|back| self.slots[(count - back) % KEPT]);
+        let newest_first = (1..=count.min(KEPT)).map(|back| self.spots[(count - back) % KEPT]);
         newest_first
             .map(|(offset, length)| {
                 let start = area.start + u64::from(offset);
@@ -250,7 +250,7 @@ impl Directory {
                     end: start + u64::from(length),
                 }
             })
-            .find(|slot| slot.contains(address))
+            .find(|spot| spot.contains(address))
     }
 
     /// The next `length` bytes, in turn, that no thread uses.
@@ -258,28 +258,28 @@ impl Directory {
         let begin = u64::from(self.next).clamp(HEADER, LENGTH);
         let behind = occupied
             .iter()
-            .map(|slot| slot.end.saturating_sub(area.start));
+            .map(|spot| spot.end.saturating_sub(area.start));
         let mut offsets: Vec<u64> = [begin, HEADER].into_iter().chain(behind).collect();
         offsets
             .iter_mut()
             .for_each(|offset| *offset = offset.next_multiple_of(ALIGNMENT));
-        let slots = offsets.into_iter().map(|offset| {
+        let spots = offsets.into_iter().map(|offset| {
             let start = area.start + offset;
             Range {
                 start,
                 end: start + length,
             }
         });
-        slots
-            .filter(|slot| slot.start >= area.start + HEADER && slot.end <= area.end)
-            .find(|slot| !occupied.iter().any(|other| other.overlaps(*slot)))
+        spots
+            .filter(|spot| spot.start >= area.start + HEADER && spot.end <= area.end)
+            .find(|spot| !occupied.iter().any(|other| other.overlaps(*spot)))
     }
 
-    fn give_out(&mut self, area: Range, slot: Range) {
-        let offset = u32::try_from(slot.start - area.start).unwrap_or(0);
-        let length = u32::try_from(slot.len()).unwrap_or(0);
+    fn give_out(&mut self, area: Range, spot: Range) {
+        let offset = u32::try_from(spot.start - area.start).unwrap_or(0);
+        let length = u32::try_from(spot.len()).unwrap_or(0);
         self.next = offset + length;
-        self.slots[usize::try_from(self.count).unwrap_or(0) % KEPT] = (offset, length);
+        self.spots[usize::try_from(self.count).unwrap_or(0) % KEPT] = (offset, length);
         self.count = self.count.wrapping_add(1);
     }
 }
@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_given_out_in_turn_and_never_while_used() {
+    fn spots_are_given_out_in_turn_and_never_while_used() {
         let area = Range {
             start: 0x10000,
             end: 0x10000 + LENGTH,
@@ -375,12 +375,12 @@ mod tests {
         let mut first = None;
         for _ in 0..1000 {
             let used: Vec<Range> = first.into_iter().collect();
-            let slot = directory.find(area, 200, &used).expect("room");
-            assert!(slot.start >= area.start + HEADER && slot.end <= area.end);
-            assert!(!used.iter().any(|other| other.overlaps(slot)));
-            directory.give_out(area, slot);
-            assert_eq!(directory.slot_of(area, slot.start + 2), Some(slot));
-            first.get_or_insert(slot);
+            let spot = directory.find(area, 200, &used).expect("room");
+            assert!(spot.start >= area.start + HEADER && spot.end <= area.end);
+            assert!(!used.iter().any(|other| other.overlaps(spot)));
+            directory.give_out(area, spot);
+            assert_eq!(directory.spot_of(area, spot.start + 2), Some(spot));
+            first.get_or_insert(spot);
         }
         assert!(directory.find(area, LENGTH, &[]).is_none());
         assert!(directory.find(area, 200, &[area]).is_none());

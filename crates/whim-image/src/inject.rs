@@ -34,9 +34,9 @@ use whim_sys::stub::{self, BatchData, OPERATION_WORDS};
 pub const OPERATIONS_MAX: usize = 63;
 /// Bytes of one operation in memory.
 const OPERATION: u64 = OPERATION_WORDS as u64 * 8;
-/// Code slot of one thread, in bytes.
+/// Code of one thread, in bytes.
 const CODE_SLOT: u64 = 1024;
-/// Data slot of one thread: operations, results, the word `done`, the word `pending`, two words of
+/// Data of one thread: operations, results, the word `done`, the word `pending`, two words of
 /// the wait.
 const DATA_SLOT: u64 = PAGE_SIZE;
 const RESULTS_OFFSET: u64 = OPERATIONS_MAX as u64 * OPERATION;
@@ -78,11 +78,11 @@ pub(crate) struct Injection {
 }
 
 impl Injection {
-    fn code_slot(&self, index: usize) -> u64 {
+    fn code_of(&self, index: usize) -> u64 {
         self.whole.start + index as u64 * CODE_SLOT
     }
 
-    fn data_slot(&self, index: usize) -> u64 {
+    fn data_of(&self, index: usize) -> u64 {
         self.data + index as u64 * DATA_SLOT
     }
 }
@@ -264,7 +264,7 @@ impl Frozen {
             scratch,
             sequence: 0,
         });
-        self.move_to_slot(index)?;
+        self.move_to_own_code(index)?;
         self.memory
             .write_all(cave.start, &vec![0; bytes_of(cave)])
             .map_err(FreezeError::Memory)
@@ -422,22 +422,22 @@ impl Frozen {
         Err(FreezeError::Escaped(self.threads[index].tid))
     }
 
-    /// Moves a thread from the stub in the vDSO to its own slot, whose list is empty.
-    fn move_to_slot(&mut self, index: usize) -> Result<(), FreezeError> {
-        let instance = self.slot_instance(index, 0, 0)?;
+    /// Moves a thread from the stub in the vDSO to its own code, whose list is empty.
+    fn move_to_own_code(&mut self, index: usize) -> Result<(), FreezeError> {
+        let instance = self.own_instance(index, 0, 0)?;
         self.enter(index, &instance, true)
     }
 
-    fn slot_instance(
+    fn own_instance(
         &self,
         index: usize,
         count: usize,
         sequence: u64,
     ) -> Result<Instance, FreezeError> {
         let injection = self.injected()?;
-        let data = injection.data_slot(index);
+        let data = injection.data_of(index);
         Ok(Instance {
-            base: injection.code_slot(index),
+            base: injection.code_of(index),
             operations: data,
             count: count as u64,
             results: data + RESULTS_OFFSET,
@@ -454,7 +454,7 @@ impl Frozen {
         list: &[Syscall],
         sequence: u64,
     ) -> Result<Running, FreezeError> {
-        let instance = self.slot_instance(index, list.len(), sequence)?;
+        let instance = self.own_instance(index, list.len(), sequence)?;
         let bytes: Vec<u8> = list.iter().flat_map(Syscall::bytes).collect();
         self.memory
             .write_all(instance.operations, &bytes)
@@ -551,7 +551,7 @@ impl Frozen {
         let words: Vec<RemotePiece> = started
             .iter()
             .map(|(index, _)| RemotePiece {
-                address: injection.data_slot(*index) + DONE_OFFSET,
+                address: injection.data_of(*index) + DONE_OFFSET,
                 length: 8,
             })
             .collect();
@@ -619,7 +619,7 @@ impl Frozen {
     }
 
     fn results(&self, index: usize, count: usize) -> Result<Vec<i64>, FreezeError> {
-        let address = self.injected()?.data_slot(index) + RESULTS_OFFSET;
+        let address = self.injected()?.data_of(index) + RESULTS_OFFSET;
         let mut bytes = vec![0u8; count * 8];
         self.memory
             .read_exact(address, &mut bytes)

@@ -484,7 +484,7 @@ pub struct ProcessImage {
     pub descriptor_signals: u64,
     /// Ascending, disjoint.
     pub remarks: Vec<Remark>,
-    /// Address range in which home keeps attic, slots and code of the deputy. The guest has no
+    /// Address range in which home keeps attic, seats and code of the deputy. The guest has no
     /// mapping in it. Both ends are multiples of 4 GiB.
     pub reserved: Range,
     /// Contents of home's mapping `[vdso]`, for a host whose kernel has a different one.

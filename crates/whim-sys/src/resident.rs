@@ -32,7 +32,7 @@ pub const LONG_MAX: usize = 4092;
 /// Pages of requests and of answers of the first thread.
 const LONG_REQUESTS: usize = (OPERATIONS + LONG_MAX * OPERATION_LENGTH).div_ceil(PAGE);
 const LONG_ANSWERS: usize = (RESULTS + LONG_MAX * 8).div_ceil(PAGE);
-/// Bytes of the data area behind the slots.
+/// Bytes of the data area behind the seats.
 pub const DATA_LENGTH: usize = 64 << 10;
 
 // In a page of requests:
@@ -134,18 +134,18 @@ pub fn after_trap_offset() -> u64 {
     offset_of_symbol(&raw const whim_resident_trap) as u64
 }
 
-/// Where something of each slot stands, in pages, if the first slot has `first` of them.
-fn within(slot: usize, first: usize) -> usize {
-    if slot == 0 { 0 } else { first + slot - 1 }
+/// Where something of each seat stands, in pages, if the first seat has `first` of them.
+fn within(seat: usize, first: usize) -> usize {
+    if seat == 0 { 0 } else { first + seat - 1 }
 }
 
-/// The page at which the requests of a slot begin; of the slot behind the last: where they end.
-fn requests_of(slot: usize) -> usize {
-    1 + within(slot, LONG_REQUESTS)
+/// The page at which the requests of a seat begin; of the seat behind the last: where they end.
+fn requests_of(seat: usize) -> usize {
+    1 + within(seat, LONG_REQUESTS)
 }
 
-fn pages_before_data(slots: usize) -> usize {
-    requests_of(slots) + within(slots, LONG_ANSWERS)
+fn pages_before_data(seats: usize) -> usize {
+    requests_of(seats) + within(seats, LONG_ANSWERS)
 }
 
 /// The supervisor's mapping of the deck.
@@ -153,7 +153,7 @@ fn pages_before_data(slots: usize) -> usize {
 pub struct Deck {
     base: *mut u8,
     length: usize,
-    slots: usize,
+    seats: usize,
 }
 
 // JUSTIFICATION: the deck may be moved to the thread that supervises.
@@ -191,7 +191,7 @@ impl Deck {
         let deck = Self {
             base: base.cast(),
             length,
-            slots: threads,
+            seats: threads,
         };
         deck.write(0, code());
         Ok(deck)
@@ -199,28 +199,28 @@ impl Deck {
 
     /// How many threads it has places for.
     #[must_use]
-    pub fn slots(&self) -> usize {
-        self.slots
+    pub fn seats(&self) -> usize {
+        self.seats
     }
 
     /// Makes a place ready for a new thread, whatever the one before it left there.
-    pub fn clear(&self, slot: usize) {
-        let request = self.requested(slot, REQUEST).load(Ordering::SeqCst);
-        self.requested(slot, NOTIFY).store(0, Ordering::Relaxed);
-        self.answered(slot, ASLEEP).store(0, Ordering::Relaxed);
-        self.answered(slot, PROGRESS).store(0, Ordering::Relaxed);
-        self.answered(slot, DONE).store(request, Ordering::SeqCst);
+    pub fn clear(&self, seat: usize) {
+        let request = self.requested(seat, REQUEST).load(Ordering::SeqCst);
+        self.requested(seat, NOTIFY).store(0, Ordering::Relaxed);
+        self.answered(seat, ASLEEP).store(0, Ordering::Relaxed);
+        self.answered(seat, PROGRESS).store(0, Ordering::Relaxed);
+        self.answered(seat, DONE).store(request, Ordering::SeqCst);
     }
 
     /// Offsets in the deck of a thread's requests and answers, for r15 and rbx.
     ///
     /// # Panics
-    /// When there is no such slot.
+    /// When there is no such seat.
     #[must_use]
-    pub fn slot_offsets(&self, slot: usize) -> (u64, u64) {
-        assert!(slot < self.slots, "slot {slot} of {}", self.slots);
-        let requests = PAGE * requests_of(slot);
-        (requests as u64, (PAGE * self.answers_of(slot)) as u64)
+    pub fn seat_offsets(&self, seat: usize) -> (u64, u64) {
+        assert!(seat < self.seats, "seat {seat} of {}", self.seats);
+        let requests = PAGE * requests_of(seat);
+        (requests as u64, (PAGE * self.answers_of(seat)) as u64)
     }
 
     /// How much of the deck, from its first byte on, the deputy must not be able to write: code and
@@ -230,18 +230,18 @@ impl Deck {
         PAGE * requests_of(threads)
     }
 
-    fn answers_of(&self, slot: usize) -> usize {
-        requests_of(self.slots) + within(slot, LONG_ANSWERS)
+    fn answers_of(&self, seat: usize) -> usize {
+        requests_of(self.seats) + within(seat, LONG_ANSWERS)
     }
 
     fn data_start(&self) -> usize {
-        PAGE * pages_before_data(self.slots)
+        PAGE * pages_before_data(self.seats)
     }
 
     /// How many operations a batch of this thread may have.
     #[must_use]
-    pub fn longest_batch(slot: usize) -> usize {
-        if slot == 0 { LONG_MAX } else { OPERATIONS_MAX }
+    pub fn longest_batch(seat: usize) -> usize {
+        if seat == 0 { LONG_MAX } else { OPERATIONS_MAX }
     }
 
     /// Offset of the data area.
@@ -285,28 +285,28 @@ impl Deck {
         }
     }
 
-    fn requested(&self, slot: usize, offset: usize) -> &AtomicU32 {
-        self.word(slot, requests_of(slot), offset)
+    fn requested(&self, seat: usize, offset: usize) -> &AtomicU32 {
+        self.word(seat, requests_of(seat), offset)
     }
 
-    fn answered(&self, slot: usize, offset: usize) -> &AtomicU32 {
-        self.word(slot, self.answers_of(slot), offset)
+    fn answered(&self, seat: usize, offset: usize) -> &AtomicU32 {
+        self.word(seat, self.answers_of(seat), offset)
     }
 
-    fn word(&self, slot: usize, page: usize, offset: usize) -> &AtomicU32 {
+    fn word(&self, seat: usize, page: usize, offset: usize) -> &AtomicU32 {
         let at = self.base.wrapping_add(PAGE * page + offset);
-        assert!(slot < self.slots && offset + 4 <= PAGE, "slot exceeded");
-        // JUSTIFICATION: words of the slot are shared with the deputy.
+        assert!(seat < self.seats && offset + 4 <= PAGE, "seat exceeded");
+        // JUSTIFICATION: words of the seat are shared with the deputy.
         // SAFETY: in the mapping (checked), aligned to 4 (page plus constant), lives as long as
         // self; all access is atomic.
         unsafe { AtomicU32::from_ptr(at.cast()) }
     }
 
-    fn long(&self, slot: usize, page: usize, offset: usize) -> &AtomicU64 {
+    fn long(&self, seat: usize, page: usize, offset: usize) -> &AtomicU64 {
         let at = self.base.wrapping_add(PAGE * page + offset);
         assert!(
-            slot < self.slots && PAGE * page + offset + 8 <= self.data_start(),
-            "slot exceeded"
+            seat < self.seats && PAGE * page + offset + 8 <= self.data_start(),
+            "seat exceeded"
         );
         // JUSTIFICATION: as in `word`.
         // SAFETY: as in `word`; aligned to 8.
@@ -317,29 +317,29 @@ impl Deck {
     ///
     /// # Panics
     /// When there are more operations than [`Deck::longest_batch`].
-    pub fn submit(&self, slot: usize, operations: &[Syscall], notify: bool) {
+    pub fn submit(&self, seat: usize, operations: &[Syscall], notify: bool) {
         assert!(
-            operations.len() <= Self::longest_batch(slot),
+            operations.len() <= Self::longest_batch(seat),
             "a batch is split by its caller"
         );
         for (index, operation) in operations.iter().enumerate() {
             let at = OPERATIONS + index * OPERATION_LENGTH;
-            let page = requests_of(slot);
-            self.long(slot, page, at)
+            let page = requests_of(seat);
+            self.long(seat, page, at)
                 .store(operation.number, Ordering::Relaxed);
             for (position, argument) in operation.args.iter().enumerate() {
-                self.long(slot, page, at + 8 + position * 8)
+                self.long(seat, page, at + 8 + position * 8)
                     .store(*argument, Ordering::Relaxed);
             }
         }
         let count = u32::try_from(operations.len()).unwrap_or(u32::MAX);
-        self.requested(slot, COUNT).store(count, Ordering::Relaxed);
-        self.answered(slot, PROGRESS).store(0, Ordering::Relaxed);
-        self.requested(slot, NOTIFY)
+        self.requested(seat, COUNT).store(count, Ordering::Relaxed);
+        self.answered(seat, PROGRESS).store(0, Ordering::Relaxed);
+        self.requested(seat, NOTIFY)
             .store(if notify { 2 } else { 0 }, Ordering::Relaxed);
-        self.requested(slot, REQUEST).fetch_add(1, Ordering::SeqCst);
-        if self.answered(slot, ASLEEP).load(Ordering::SeqCst) != 0 {
-            self.wake(slot);
+        self.requested(seat, REQUEST).fetch_add(1, Ordering::SeqCst);
+        if self.answered(seat, ASLEEP).load(Ordering::SeqCst) != 0 {
+            self.wake(seat);
         }
     }
 
@@ -358,8 +358,8 @@ impl Deck {
         }
     }
 
-    fn wake(&self, slot: usize) {
-        let word: *const AtomicU32 = self.requested(slot, REQUEST);
+    fn wake(&self, seat: usize) {
+        let word: *const AtomicU32 = self.requested(seat, REQUEST);
         // JUSTIFICATION: no library wakes a futex that is shared between processes.
         // SAFETY: the address is a word of the mapping; FUTEX_WAKE touches no memory.
         unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, 1, 0, 0, 0) };
@@ -367,36 +367,36 @@ impl Deck {
 
     /// Whether the last batch is done.
     #[must_use]
-    pub fn is_done(&self, slot: usize) -> bool {
-        let request = self.requested(slot, REQUEST).load(Ordering::Acquire);
-        self.answered(slot, DONE).load(Ordering::Acquire) == request
+    pub fn is_done(&self, seat: usize) -> bool {
+        let request = self.requested(seat, REQUEST).load(Ordering::Acquire);
+        self.answered(seat, DONE).load(Ordering::Acquire) == request
     }
 
     /// Asks for a trap at the end of the running batch; true if the batch had ended already (a trap
     /// may still come, and is to be ignored).
     #[must_use]
-    pub fn ask_for_notice(&self, slot: usize) -> bool {
-        self.requested(slot, NOTIFY).store(2, Ordering::SeqCst);
+    pub fn ask_for_notice(&self, seat: usize) -> bool {
+        self.requested(seat, NOTIFY).store(2, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        self.is_done(slot)
+        self.is_done(seat)
     }
 
     /// How many operations of the running batch have ended.
     #[must_use]
-    pub fn progress(&self, slot: usize) -> usize {
-        self.answered(slot, PROGRESS).load(Ordering::Acquire) as usize
+    pub fn progress(&self, seat: usize) -> usize {
+        self.answered(seat, PROGRESS).load(Ordering::Acquire) as usize
     }
 
     /// Result of one operation of the last batch.
     #[must_use]
-    pub fn result(&self, slot: usize, operation: usize) -> i64 {
+    pub fn result(&self, seat: usize, operation: usize) -> i64 {
         assert!(
-            operation < Self::longest_batch(slot),
+            operation < Self::longest_batch(seat),
             "operation {operation}"
         );
         let at = RESULTS + operation * 8;
-        let page = self.answers_of(slot);
-        self.long(slot, page, at)
+        let page = self.answers_of(seat);
+        self.long(seat, page, at)
             .load(Ordering::Acquire)
             .cast_signed()
     }
@@ -432,17 +432,17 @@ mod tests {
     }
 
     #[test]
-    fn no_two_slots_of_a_deck_overlap() {
-        let (name, slots) = (c"deck", 5);
+    fn no_two_seats_of_a_deck_overlap() {
+        let (name, seats) = (c"deck", 5);
         let flags = nix::sys::memfd::MFdFlags::MFD_CLOEXEC;
         let file = nix::sys::memfd::memfd_create(name, flags).expect("a memory file");
-        let length = Deck::length_for(slots);
+        let length = Deck::length_for(seats);
         nix::unistd::ftruncate(&file, length.cast_signed() as i64).expect("its length");
-        let deck = Deck::map(std::os::fd::AsFd::as_fd(&file), slots).expect("mapped");
+        let deck = Deck::map(std::os::fd::AsFd::as_fd(&file), seats).expect("mapped");
         let mut ranges = vec![(0, PAGE)];
-        for slot in 0..slots {
-            let (requests, answers) = deck.slot_offsets(slot);
-            let longest = Deck::longest_batch(slot);
+        for seat in 0..seats {
+            let (requests, answers) = deck.seat_offsets(seat);
+            let longest = Deck::longest_batch(seat);
             let at = |start: u64, used: usize| {
                 let start = usize::try_from(start).expect("small");
                 (start, start + used)
@@ -450,8 +450,8 @@ mod tests {
             ranges.push(at(requests, OPERATIONS + longest * OPERATION_LENGTH));
             ranges.push(at(answers, RESULTS + longest * 8));
             assert_eq!(
-                requests < Deck::read_only_length(slots) as u64,
-                answers >= Deck::read_only_length(slots) as u64
+                requests < Deck::read_only_length(seats) as u64,
+                answers >= Deck::read_only_length(seats) as u64
             );
         }
         let data = usize::try_from(deck.data_offset()).expect("small");

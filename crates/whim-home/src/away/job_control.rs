@@ -40,9 +40,9 @@ impl Away {
         };
         let signal = i32::from(*signal);
         let info = <[u8; 128]>::try_from(info.as_slice()).ok();
-        let slot = self.server.deputy.slot_of(OwnTid::named(*tid));
-        let (Some(slot), Some(info), libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) =
-            (slot, info, signal)
+        let seat = self.server.deputy.seat_of(OwnTid::named(*tid));
+        let (Some(seat), Some(info), libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) =
+            (seat, info, signal)
         else {
             bail!("The guest cannot be stopped by signal {signal} of thread {tid}");
         };
@@ -52,7 +52,7 @@ impl Away {
             return Ok(());
         }
         if matches!(self.transition, Some(Transition::Homeward(_))) {
-            self.held.push(self.server.held(slot, signal, info));
+            self.held.push(self.server.held(seat, signal, info));
             return Ok(());
         }
         Ok(self.server.deputy.raise(signal, *continues)?)

@@ -18,12 +18,12 @@ impl Away {
         // At a new host every thread has the default share.
         let is_new = self.connections.told.is_empty();
         let deputy = &self.server.deputy;
-        let slots = 0..deputy.thread_count();
+        let seats = 0..deputy.thread_count();
         // Threads that are gone are left out, because another thread may get the number.
-        let now: HashMap<i32, Priority> = slots
-            .filter_map(|slot| {
-                let share = priority::of(deputy.traced_as(slot)).ok()?;
-                Some((deputy.own_of(slot).number(), share))
+        let now: HashMap<i32, Priority> = seats
+            .filter_map(|seat| {
+                let share = priority::of(deputy.traced_as(seat)).ok()?;
+                Some((deputy.own_of(seat).number(), share))
             })
             .collect();
         let told = std::mem::replace(&mut self.connections.told, now.clone());

@@ -8,7 +8,7 @@ use whim_model::Syscall;
 use whim_sys::ptrace::{Running, Stop, Stopped, Tid};
 
 impl Deputy {
-    /// Has the thread in `slot`, which has nothing to do, make one more thread. Returns its number,
+    /// Has the thread in `seat`, which has nothing to do, make one more thread. Returns its number,
     /// or a negative errno if the kernel refuses it or there is no place for it. The new thread
     /// shares the other threads' undo list of semaphores, or has none.
     ///
@@ -16,12 +16,12 @@ impl Deputy {
     /// The deputy died, or did not answer for a minute.
     pub fn add_thread(
         &mut self,
-        slot: usize,
+        seat: usize,
         shares_undo: bool,
     ) -> Result<Result<OwnTid, i64>, DeputyError> {
         let gone = (0..self.threads.len()).find(|place| self.is_gone(*place));
         let place = gone.unwrap_or(self.threads.len());
-        if place == self.deck.slots() {
+        if place == self.deck.seats() {
             return Ok(Err(-i64::from(libc::EAGAIN)));
         }
         let undo = if shares_undo { libc::CLONE_SYSVSEM } else { 0 };
@@ -29,7 +29,7 @@ impl Deputy {
         // It stops before its first instruction: no stack of its own is needed.
         let clone = Syscall::new(libc::SYS_clone, &[flags, 0, 0, 0, 0]);
         self.cloned = None;
-        let result = self.run(slot, &[clone])?[0];
+        let result = self.run(seat, &[clone])?[0];
         let Ok(own) = i32::try_from(result) else {
             return Err(DeputyError::Ended);
         };
@@ -43,7 +43,7 @@ impl Deputy {
         let stopped = self.await_birth(tid)?;
         self.deck.clear(place);
         // The guest's thread has the mask of the one that makes it, too.
-        let kept = self.threads[slot].kept;
+        let kept = self.threads[seat].kept;
         into_loop(&stopped, (&self.deck, self.code), place, kept)?;
         let trace = match stopped.stop() {
             Stop::Group(_) => Trace::Listening(stopped.listen()?),
@@ -55,15 +55,15 @@ impl Deputy {
         } else {
             let before = std::mem::replace(&mut self.threads[place], thread);
             // The numbers of the thread that was there may be another thread's by now.
-            if self.slots.get(&before.tid) == Some(&place) {
-                self.slots.remove(&before.tid);
+            if self.seats.get(&before.tid) == Some(&place) {
+                self.seats.remove(&before.tid);
             }
-            if self.slots_by_own.get(&before.own) == Some(&place) {
-                self.slots_by_own.remove(&before.own);
+            if self.seats_by_own.get(&before.own) == Some(&place) {
+                self.seats_by_own.remove(&before.own);
             }
         }
-        self.slots.insert(tid, place);
-        self.slots_by_own.insert(own, place);
+        self.seats.insert(tid, place);
+        self.seats_by_own.insert(own, place);
         Ok(Ok(own))
     }
 

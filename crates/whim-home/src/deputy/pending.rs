@@ -17,21 +17,21 @@ impl Deputy {
     /// The thread died.
     pub fn queued_signals(
         &mut self,
-        slot: usize,
+        seat: usize,
         shared: bool,
     ) -> Result<Vec<RawSigInfo>, DeputyError> {
-        let tid = self.threads[slot].tid;
+        let tid = self.threads[seat].tid;
         let (Trace::Running(running) | Trace::Listening(running)) =
-            std::mem::replace(&mut self.threads[slot].trace, Trace::Gone)
+            std::mem::replace(&mut self.threads[seat].trace, Trace::Gone)
         else {
             return Err(DeputyError::Ended);
         };
         // Whatever goes wrong: it is ours until its end is reported.
-        self.threads[slot].trace = Trace::Running(Running::assume(tid));
+        self.threads[seat].trace = Trace::Running(Running::assume(tid));
         running.interrupt()?;
         let stopped = stop_idle(running)?;
         let queued = stopped.queued_signals(shared)?;
-        self.threads[slot].trace = if matches!(stopped.stop(), Stop::Group(_)) {
+        self.threads[seat].trace = if matches!(stopped.stop(), Stop::Group(_)) {
             Trace::Listening(stopped.listen()?)
         } else {
             Trace::Running(stopped.resume(0)?)

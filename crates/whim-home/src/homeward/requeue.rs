@@ -27,7 +27,7 @@ const TAKEN_AT: usize = TIME_AT + 16;
 #[derive(Debug)]
 struct Due {
     /// The thread that queues it.
-    slot: usize,
+    seat: usize,
     /// Its own; none if it is for the process.
     tid: Option<OwnTid>,
     signal: i32,
@@ -45,8 +45,8 @@ pub fn requeue(
 ) -> Result<(), HomewardError> {
     while let Some(event) = server.deputy.next_event()? {
         match event {
-            DeputyEvent::Signal { slot, signal, info } => {
-                held.push(server.held(slot, signal, info));
+            DeputyEvent::Signal { seat, signal, info } => {
+                held.push(server.held(seat, signal, info));
             }
             DeputyEvent::ProcessGone(_) => return Err(HomewardError::Ended),
             _ => {}
@@ -54,7 +54,7 @@ pub fn requeue(
     }
     let pid = OwnTid::of_leader(image);
     let mut due = of_image(&server.deputy, image)?;
-    let leader = server.deputy.slot_of(pid).ok_or(HomewardError::Ended)?;
+    let leader = server.deputy.seat_of(pid).ok_or(HomewardError::Ended)?;
     let mut all: Vec<Arrived> = held
         .drain(..)
         .flat_map(|signal| server.queues.arrived(signal))
@@ -66,9 +66,9 @@ pub fn requeue(
     }));
     due.extend(all.into_iter().map(|arrived| {
         let tid = server.addressee(&arrived);
-        let target = tid.and_then(|tid| Some((tid, server.deputy.slot_of(tid)?)));
+        let target = tid.and_then(|tid| Some((tid, server.deputy.seat_of(tid)?)));
         Due {
-            slot: target.map_or(leader, |(_, slot)| slot),
+            seat: target.map_or(leader, |(_, seat)| seat),
             tid: target.map(|(tid, _)| tid),
             signal: arrived.held.signal,
             info: arrived.held.info,
@@ -76,7 +76,7 @@ pub fn requeue(
     }));
     overruns::merge(
         &mut due,
-        |due| (due.signal, (due.slot, due.tid.is_some())),
+        |due| (due.signal, (due.seat, due.tid.is_some())),
         |due| &mut due.info,
     );
     // The kernel delivers by numbers, the lowest first, so the order of two numbers is of no account.
@@ -97,9 +97,9 @@ fn of_image(deputy: &Deputy, image: &ProcessImage) -> Result<Vec<Due>, HomewardE
     let mut found = Vec::new();
     for thread in &image.threads {
         let tid = OwnTid::of(thread);
-        if let Some(slot) = deputy.slot_of(tid) {
+        if let Some(seat) = deputy.seat_of(tid) {
             found.extend(thread.pending.iter().map(|signal| Due {
-                slot,
+                seat,
                 tid: Some(tid),
                 signal: i32::from(signal.signal),
                 info: padded(&signal.info),
@@ -107,9 +107,9 @@ fn of_image(deputy: &Deputy, image: &ProcessImage) -> Result<Vec<Due>, HomewardE
         }
     }
     let leader = OwnTid::of_leader(image);
-    let slot = deputy.slot_of(leader).ok_or(HomewardError::Ended)?;
+    let seat = deputy.seat_of(leader).ok_or(HomewardError::Ended)?;
     found.extend(image.pending.iter().map(|signal| Due {
-        slot,
+        seat,
         tid: None,
         signal: i32::from(signal.signal),
         info: padded(&signal.info),
@@ -127,7 +127,7 @@ fn padded(info: &[u8]) -> RawSigInfo {
 /// Lets a thread queue a signal for itself, or the leader one for the process: only these may send any siginfo.
 fn queue(deputy: &mut Deputy, pid: OwnTid, due: &Due) -> Result<(), DeputyError> {
     let operation = due.queueing(deputy, pid, 0);
-    deputy.run(due.slot, &[operation])?;
+    deputy.run(due.seat, &[operation])?;
     Ok(())
 }
 
@@ -153,7 +153,7 @@ fn queue_timers(deputy: &mut Deputy, pid: OwnTid, due: Due) -> Result<(), Deputy
     let (shared, timer) = (due.tid.is_none(), timer_of(&due.info));
     let mut is_tried = false;
     for _ in 0..TRIES {
-        let waiting = of_number(deputy.queued_signals(due.slot, shared)?, due.signal);
+        let waiting = of_number(deputy.queued_signals(due.seat, shared)?, due.signal);
         if is_tried && waiting.first().is_some_and(|first| is_same(first, &due)) {
             return Ok(());
         }
@@ -164,7 +164,7 @@ fn queue_timers(deputy: &mut Deputy, pid: OwnTid, due: Due) -> Result<(), Deputy
         if !waiting.is_empty() {
             // A thread takes its own signals first.
             let is_next = !shared
-                || of_number(deputy.queued_signals(due.slot, false)?, due.signal).is_empty();
+                || of_number(deputy.queued_signals(due.seat, false)?, due.signal).is_empty();
             let taken = if is_next { take(deputy, &due)? } else { None };
             let Some(taken) = taken else {
                 break;
@@ -203,7 +203,7 @@ fn take(deputy: &mut Deputy, due: &Due) -> Result<Option<RawSigInfo>, DeputyErro
         libc::SYS_rt_sigtimedwait,
         &[place(SET_AT), place(TAKEN_AT), place(TIME_AT), 8],
     );
-    let results = deputy.run(due.slot, &[operation])?;
+    let results = deputy.run(due.seat, &[operation])?;
     if results.first() != Some(&i64::from(due.signal)) {
         return Ok(None);
     }

@@ -118,10 +118,10 @@ pub fn resume_at_home(
     let pid = server.deputy.pid();
     let mut resumptions = HashMap::new();
     for thread in &image.threads {
-        let Some(slot) = server.deputy.slot_of(OwnTid::of(thread)) else {
+        let Some(seat) = server.deputy.seat_of(OwnTid::of(thread)) else {
             continue;
         };
-        let found = resumption(thread, server.result_of(slot, thread.awaited));
+        let found = resumption(thread, server.result_of(seat, thread.awaited));
         for (address, bytes) in &found.writes {
             // This fails if the guest has unmapped the buffer meanwhile: the kernel would answer
             // EFAULT as well.

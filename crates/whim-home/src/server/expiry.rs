@@ -24,13 +24,13 @@ impl Server {
     /// Tracing failed.
     pub fn expire(&mut self) -> Result<(), ServeError> {
         let now = monotonic_ns();
-        for slot in 0..self.callers.len() {
-            if let Some(active) = &mut self.callers[slot].active
+        for seat in 0..self.callers.len() {
+            if let Some(active) = &mut self.callers[seat].active
                 && !active.expired
                 && active.deadline_ns.is_some_and(|deadline| deadline <= now)
             {
                 active.expired = true;
-                self.deputy.cancel(slot)?;
+                self.deputy.cancel(seat)?;
             }
         }
         Ok(())
@@ -52,11 +52,11 @@ impl Server {
     /// # Errors
     /// Tracing failed.
     pub fn interrupt_all(&mut self) -> Result<(), ServeError> {
-        for slot in self.active_slots() {
-            if let Some(active) = &mut self.callers[slot].active {
+        for seat in self.active_seats() {
+            if let Some(active) = &mut self.callers[seat].active {
                 active.disturbed = true;
             }
-            self.deputy.cancel(slot)?;
+            self.deputy.cancel(seat)?;
         }
         Ok(())
     }

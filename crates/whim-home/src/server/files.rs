@@ -37,11 +37,11 @@ impl Server {
     /// The deputy is lost.
     pub fn remap_file(&mut self, call: &FileRemapping) -> Result<(), ServeError> {
         let sequence = call.sequence;
-        let Some(slot) = self.judge_request(call.tid, Request::Other { sequence })? else {
+        let Some(seat) = self.judge_request(call.tid, Request::Other { sequence })? else {
             return Ok(());
         };
-        self.release(slot, &call.released)?;
-        let (result, mapping) = match self.make_more(slot, call)? {
+        self.release(seat, &call.released)?;
+        let (result, mapping) = match self.make_more(seat, call)? {
             Ok(id) => (0, Some(id)),
             Err(errno) => (errno, None),
         };
@@ -51,7 +51,7 @@ impl Server {
 
     fn make_more(
         &mut self,
-        slot: usize,
+        seat: usize,
         call: &FileRemapping,
     ) -> Result<Result<MappingId, i64>, ServeError> {
         if !call.is_sound() {
@@ -72,13 +72,13 @@ impl Server {
         let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
         let length = call.length;
         let copy = Syscall::new(libc::SYS_mremap, &[from, length, length, flag(how), to]);
-        let mut result = self.deputy.run(slot, &[copy])?[0];
+        let mut result = self.deputy.run(seat, &[copy])?[0];
         if result >= 0 && call.new_length > length {
             let longer = Syscall::new(libc::SYS_mremap, &[to, length, call.new_length, 0, 0]);
-            result = self.deputy.run(slot, &[longer])?[0];
+            result = self.deputy.run(seat, &[longer])?[0];
             if result < 0 {
                 let unmap = Syscall::new(libc::SYS_munmap, &[to, length]);
-                self.deputy.run(slot, &[unmap])?;
+                self.deputy.run(seat, &[unmap])?;
             }
         }
         if result < 0 {
@@ -91,7 +91,7 @@ impl Server {
     /// Unmaps what the guest does not show any more.
     pub(super) fn release(
         &mut self,
-        slot: usize,
+        seat: usize,
         mappings: &[MappingId],
     ) -> Result<(), ServeError> {
         if mappings.len() > RELEASED_MAX {
@@ -102,7 +102,7 @@ impl Server {
         let gone = mappings.iter().filter_map(|id| self.attic.withdraw(*id));
         let unmaps: Vec<Syscall> = gone.map(unmap).collect();
         if !unmaps.is_empty() {
-            self.deputy.run(slot, &unmaps)?;
+            self.deputy.run(seat, &unmaps)?;
         }
         Ok(())
     }

@@ -92,7 +92,7 @@ fn is_of_the_kernel(kind: i64) -> bool {
 
 impl Server {
     /// Whether a mapping by this descriptor would show memory that is no file's.
-    pub(super) fn is_special(&mut self, slot: usize, fd: i32) -> Result<bool, ServeError> {
+    pub(super) fn is_special(&mut self, seat: usize, fd: i32) -> Result<bool, ServeError> {
         if fd < 0 {
             return Ok(false);
         }
@@ -102,16 +102,16 @@ impl Server {
             // It has no such descriptor.
             Err(Errno::ENOENT) => Ok(false),
             // The deputy cannot be inspected from outside any more, so it looks at the descriptor itself.
-            Err(_) => self.ask_of_kind(slot, fd),
+            Err(_) => self.ask_of_kind(seat, fd),
         }
     }
 
-    fn ask_of_kind(&mut self, slot: usize, fd: i32) -> Result<bool, ServeError> {
+    fn ask_of_kind(&mut self, seat: usize, fd: i32) -> Result<bool, ServeError> {
         let fd = u64::from(fd.unsigned_abs());
         let stat = self.deputy.address(self.deputy.deck().data_offset());
         let statfs = stat + STAT_BYTES as u64;
         let results = self.deputy.run(
-            slot,
+            seat,
             &[
                 Syscall::new(libc::SYS_fstat, &[fd, stat]),
                 Syscall::new(libc::SYS_fstatfs, &[fd, statfs]),

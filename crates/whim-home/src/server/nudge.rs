@@ -17,29 +17,29 @@ impl Server {
 
     /// Lets the deputy do the rest of a call that such a signal has cut off; false if nothing is left to be
     /// done. `raw` is what the kernel has answered.
-    pub(super) fn go_on(&mut self, slot: usize, active: &mut Active, raw: i64) -> bool {
+    pub(super) fn go_on(&mut self, seat: usize, active: &mut Active, raw: i64) -> bool {
         if !std::mem::take(&mut active.nudged) || active.disturbed || active.expired {
             return false;
         }
         if raw == EINTR && whim_calls::ends_at_stop(active.number) {
             active.deadline_ns = self.deadline(active);
-        } else if !self.take_up_rest(slot, active, raw) {
+        } else if !self.take_up_rest(seat, active, raw) {
             return false;
         }
-        self.start_piece(slot, active);
+        self.start_piece(seat, active);
         true
     }
 
     /// Turns a transfer that ended before its buffer did into the call for the rest of it; false if there is
     /// no rest.
-    fn take_up_rest(&self, slot: usize, active: &mut Active, raw: i64) -> bool {
+    fn take_up_rest(&self, seat: usize, active: &mut Active, raw: i64) -> bool {
         let mut registers = Registers {
             orig_rax: active.piecewise,
             rax: raw.cast_unsigned(),
             ..Registers::default()
         };
         registers.set_arguments(active.args);
-        let ids = (self.deputy.pid(), self.deputy.traced_as(slot));
+        let ids = (self.deputy.pid(), self.deputy.traced_as(seat));
         let Some(call) = freeze_calls::left_short(ids, &mut registers) else {
             return false;
         };

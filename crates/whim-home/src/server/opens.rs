@@ -33,11 +33,11 @@ pub(super) fn opens(number: u64) -> bool {
 }
 
 impl Server {
-    /// Closes the descriptor that a call in `slot` has just opened, if it is one that no host may have, or
+    /// Closes the descriptor that a call in `seat` has just opened, if it is one that no host may have, or
     /// that shows the deputy; says why the program comes home for it.
     pub(super) fn takes_back(
         &mut self,
-        slot: usize,
+        seat: usize,
         fd: i64,
     ) -> Result<Option<&'static str>, ServeError> {
         let Ok(number) = u32::try_from(fd) else {
@@ -56,7 +56,7 @@ impl Server {
                 (name, is_proc)
             }
             // The deputy cannot be inspected from outside any more, so it looks at the descriptor itself.
-            Err(_) => self.ask_deputy(slot, number)?,
+            Err(_) => self.ask_deputy(seat, number)?,
         };
         if !is_proc {
             return Ok(None);
@@ -70,12 +70,12 @@ impl Server {
             return Ok(None);
         };
         let close = Syscall::new(libc::SYS_close, &[u64::from(number)]);
-        self.deputy.run(slot, &[close])?;
+        self.deputy.run(seat, &[close])?;
         Ok(Some(reason))
     }
 
     /// What the deputy itself finds a descriptor to be: its name, and whether it is of procfs.
-    fn ask_deputy(&mut self, slot: usize, fd: u32) -> Result<(String, bool), ServeError> {
+    fn ask_deputy(&mut self, seat: usize, fd: u32) -> Result<(String, bool), ServeError> {
         let path = format!("/proc/self/fd/{fd}\0");
         let base = self.deputy.address(self.deputy.deck().data_offset());
         let into = base + LINK_MAX as u64;
@@ -84,7 +84,7 @@ impl Server {
         let readlink = [here, base, into, LINK_MAX as u64];
         let about = into + LINK_MAX as u64;
         let results = self.deputy.run(
-            slot,
+            seat,
             &[
                 Syscall::new(libc::SYS_readlinkat, &readlink),
                 Syscall::new(libc::SYS_fstatfs, &[u64::from(fd), about]),

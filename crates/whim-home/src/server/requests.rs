@@ -33,12 +33,12 @@ impl Server {
     /// The deputy is lost.
     pub fn map_file(&mut self, call: &FileMapping) -> Result<(), ServeError> {
         let sequence = call.sequence;
-        let Some(slot) = self.judge_request(call.tid, Request::Other { sequence })? else {
+        let Some(seat) = self.judge_request(call.tid, Request::Other { sequence })? else {
             return Ok(());
         };
-        self.release(slot, &call.released)?;
+        self.release(seat, &call.released)?;
         // Trap: memory-that-is-no-file-s
-        if self.is_special(slot, call.fd)? {
+        if self.is_special(seat, call.fd)? {
             // The program comes home, and makes the call there.
             self.answer(call.tid, sequence, RESTART_UNLESS_HANDLED);
             return Ok(());
@@ -65,7 +65,7 @@ impl Server {
                 call.offset,
             ],
         );
-        let result = self.deputy.run(slot, &[operation])?[0];
+        let result = self.deputy.run(seat, &[operation])?[0];
         let mapping = if (-4095..0).contains(&result) {
             self.attic.withdraw(id);
             None
@@ -123,14 +123,14 @@ impl Server {
         disposition: Disposition,
         flags: u64,
     ) -> Result<(), ServeError> {
-        let Some(slot) = self.judge_request(tid, Request::Other { sequence })? else {
+        let Some(seat) = self.judge_request(tid, Request::Other { sequence })? else {
             return Ok(());
         };
         // The resident loop depends on SIGTRAP (docs/traps.md, `trap-resets-its-action`).
         let result = if i32::from(signal) == libc::SIGTRAP {
             0
         } else {
-            self.set_disposition(slot, signal, disposition, flags)?
+            self.set_disposition(seat, signal, disposition, flags)?
         };
         self.answer(tid, sequence, result);
         Ok(())
@@ -142,7 +142,7 @@ impl Server {
     /// The deputy is lost.
     pub fn set_disposition(
         &mut self,
-        slot: usize,
+        seat: usize,
         signal: u8,
         disposition: Disposition,
         flags: u64,
@@ -160,7 +160,7 @@ impl Server {
         self.deputy.deck().write_data(0, &action);
         let data = self.deputy.address(self.deputy.deck().data_offset());
         let operation = Syscall::new(libc::SYS_rt_sigaction, &[u64::from(signal), data, 0, 8]);
-        Ok(self.deputy.run(slot, &[operation])?[0])
+        Ok(self.deputy.run(seat, &[operation])?[0])
     }
 
     /// Makes the deputy's half of a thread that the guest makes. Each half's own kernel sees to what
@@ -169,12 +169,12 @@ impl Server {
     /// # Errors
     /// An unknown thread, or the loss of the deputy.
     pub fn new_thread(&mut self, tid: i32, sequence: u64, flags: u64) -> Result<(), ServeError> {
-        let Some(slot) = self.judge_request(tid, Request::Other { sequence })? else {
+        let Some(seat) = self.judge_request(tid, Request::Other { sequence })? else {
             return Ok(());
         };
         let shares_undo = flags & u64::from(libc::CLONE_SYSVSEM.cast_unsigned()) != 0;
-        let made = self.deputy.add_thread(slot, shares_undo)?;
-        if let Ok(new) = made.and_then(|new| self.deputy.slot_of(new).ok_or(EAGAIN)) {
+        let made = self.deputy.add_thread(seat, shares_undo)?;
+        if let Ok(new) = made.and_then(|new| self.deputy.seat_of(new).ok_or(EAGAIN)) {
             if new == self.callers.len() {
                 self.callers.push(Caller::default());
             } else {
@@ -191,13 +191,13 @@ impl Server {
     /// # Errors
     /// An unknown thread.
     pub fn thread_exit(&mut self, tid: i32, sequence: u64, code: i32) -> Result<(), ServeError> {
-        let Some(slot) = self.judge_request(tid, Request::Other { sequence })? else {
+        let Some(seat) = self.judge_request(tid, Request::Other { sequence })? else {
             return Ok(());
         };
-        let drops = self.window.forget(slot);
+        let drops = self.window.forget(seat);
         let drops: Vec<Syscall> = drops.into_iter().map(dropping).collect();
-        self.deputy.run(slot, &drops)?;
-        self.deputy.end_thread(slot, code)?;
+        self.deputy.run(seat, &drops)?;
+        self.deputy.end_thread(seat, code)?;
         self.answer(tid, sequence, 0);
         Ok(())
     }
@@ -207,9 +207,9 @@ impl Server {
     /// # Errors
     /// An unknown thread.
     pub fn process_exit(&mut self, tid: i32, code: i32) -> Result<(), ServeError> {
-        let slot = self.slot(tid)?;
+        let seat = self.seat(tid)?;
         let operation = Syscall::new(libc::SYS_exit_group, &[i64::from(code).cast_unsigned()]);
-        self.deputy.start(slot, &[operation], 0);
+        self.deputy.start(seat, &[operation], 0);
         Ok(())
     }
 }

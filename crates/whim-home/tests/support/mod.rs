@@ -127,12 +127,12 @@ pub(crate) fn ask_with(server: &mut Server, request: CallRequest, tail: &[u8]) -
     loop {
         assert!(Instant::now() < end, "home's kernel does not answer");
         while let Some(event) = server.deputy.next_event().expect("events") {
-            if let whim_home::deputy::DeputyEvent::Finished(slot) = event {
-                server.finished(slot).expect("finished");
+            if let whim_home::deputy::DeputyEvent::Finished(seat) = event {
+                server.finished(seat).expect("finished");
             }
         }
-        for slot in server.active_slots() {
-            server.finished(slot).expect("finished");
+        for seat in server.active_seats() {
+            server.finished(seat).expect("finished");
         }
         if let Some(out) = server.outgoing.pop() {
             let ToGuest::Reply { result, .. } = out.message else {
@@ -233,12 +233,12 @@ impl Converted {
         loop {
             assert!(Instant::now() < end, "home's kernel does not answer");
             while let Some(event) = self.server.deputy.next_event().expect("events") {
-                if let whim_home::deputy::DeputyEvent::Finished(slot) = event {
-                    self.server.finished(slot).expect("finished");
+                if let whim_home::deputy::DeputyEvent::Finished(seat) = event {
+                    self.server.finished(seat).expect("finished");
                 }
             }
-            for slot in self.server.active_slots() {
-                self.server.finished(slot).expect("finished");
+            for seat in self.server.active_seats() {
+                self.server.finished(seat).expect("finished");
             }
             assert!(self.server.outgoing.is_empty(), "it was answered");
             if let Some(reason) = self.server.wants_home.take() {

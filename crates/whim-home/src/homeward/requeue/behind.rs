@@ -49,25 +49,25 @@ pub(super) fn queue_first(
     Ok(())
 }
 
-/// A queue of one thread (by its slot), or that of the process.
+/// A queue of one thread (by its seat), or that of the process.
 type Place = Option<usize>;
 
 impl Due {
     fn place(&self) -> Place {
-        self.tid.map(|_| self.slot)
+        self.tid.map(|_| self.seat)
     }
 }
 
 /// Queues them, and returns those that the kernel has taken: there is a limit (RLIMIT_SIGPENDING).
 fn queue_all(deputy: &mut Deputy, pid: OwnTid, due: Vec<Due>) -> Result<Vec<Due>, DeputyError> {
     let mut is_taken = Vec::with_capacity(due.len());
-    for alike in due.chunk_by(|one, other| one.slot == other.slot) {
+    for alike in due.chunk_by(|one, other| one.seat == other.seat) {
         for some in alike.chunks(AT_ONCE) {
             let places = some.iter().zip((0..).step_by(PLACE));
             let work: Vec<_> = places
                 .map(|(due, at)| due.queueing(deputy, pid, at))
                 .collect();
-            let results = deputy.run(some[0].slot, &work)?;
+            let results = deputy.run(some[0].seat, &work)?;
             is_taken.extend(results.into_iter().map(|result| result >= 0));
         }
     }
@@ -84,9 +84,9 @@ fn queue_all(deputy: &mut Deputy, pid: OwnTid, due: Vec<Due>) -> Result<Vec<Due>
 /// Whether the first signals of each number and queue are these.
 fn are_first(deputy: &mut Deputy, due: &[Due]) -> Result<bool, DeputyError> {
     let mut queues: HashMap<(Place, i32), VecDeque<RawSigInfo>> = HashMap::new();
-    let places: BTreeSet<(Place, usize)> = due.iter().map(|due| (due.place(), due.slot)).collect();
-    for (place, slot) in places {
-        for info in deputy.queued_signals(slot, place.is_none())? {
+    let places: BTreeSet<(Place, usize)> = due.iter().map(|due| (due.place(), due.seat)).collect();
+    for (place, seat) in places {
+        for info in deputy.queued_signals(seat, place.is_none())? {
             let number = i32::from_ne_bytes([info[0], info[1], info[2], info[3]]);
             queues.entry((place, number)).or_default().push_back(info);
         }
@@ -106,7 +106,7 @@ fn take_all(
 ) -> Result<Vec<Due>, DeputyError> {
     let mut places: BTreeSet<(i32, usize, Option<OwnTid>)> = BTreeSet::new();
     for due in due {
-        places.insert((due.signal, due.slot, due.tid));
+        places.insert((due.signal, due.seat, due.tid));
         // A thread takes the signals of its own queue before those of its process.
         if due.tid.is_none() {
             places.insert((due.signal, leader.1, Some(leader.0)));
@@ -114,12 +114,12 @@ fn take_all(
     }
     let (own, shared): (Vec<_>, Vec<_>) = places.into_iter().partition(|place| place.2.is_some());
     let mut found = Vec::new();
-    for (signal, slot, tid) in own.into_iter().chain(shared) {
-        let queued = deputy.queued_signals(slot, tid.is_none())?;
+    for (signal, seat, tid) in own.into_iter().chain(shared) {
+        let queued = deputy.queued_signals(seat, tid.is_none())?;
         let number = signal.to_ne_bytes();
         for _ in queued.iter().filter(|info| info[0..4] == number) {
             let due = Due {
-                slot,
+                seat,
                 tid,
                 signal,
                 info: [0; 128],
@@ -159,7 +159,7 @@ mod tests {
         info[0..4].copy_from_slice(&signal.to_ne_bytes());
         info[24] = value;
         Due {
-            slot: 0,
+            seat: 0,
             tid: None,
             signal,
             info,
