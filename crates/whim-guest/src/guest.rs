@@ -507,7 +507,7 @@ impl Guest {
     pub(crate) fn reap(&mut self) -> Result<(), GuestError> {
         loop {
             match ptrace::wait_any_nonblocking() {
-                Ok(Some((tid, status))) => self.event(tid, status)?,
+                Ok(Some((host_tid, status))) => self.event(host_tid, status)?,
                 Ok(None) => return Ok(()),
                 Err(TraceError::Died) => {
                     self.gone = true;
@@ -518,14 +518,14 @@ impl Guest {
         }
     }
 
-    fn event(&mut self, tid: i32, status: WaitStatus) -> Result<(), GuestError> {
+    fn event(&mut self, host_tid: i32, status: WaitStatus) -> Result<(), GuestError> {
         match status {
-            WaitStatus::Stopped(stop) if self.threads.contains_key(&tid) => {
-                self.stopped(Running::assume(tid).into_stopped(stop))
+            WaitStatus::Stopped(stop) if self.threads.contains_key(&host_tid) => {
+                self.stopped(Running::assume(host_tid).into_stopped(stop))
             }
             WaitStatus::Stopped(_) | WaitStatus::Other(_) => Ok(()),
             WaitStatus::Exited(_) | WaitStatus::Signaled { .. } => {
-                self.ended(tid);
+                self.ended(host_tid);
                 Ok(())
             }
         }
@@ -635,8 +635,8 @@ impl Guest {
     pub(crate) fn await_stop(&mut self, host_tid: i32) -> Result<Stopped, GuestError> {
         match Running::assume(host_tid).wait()? {
             Waited::Stopped(stopped) => self.stopped_on_its_way(stopped),
-            Waited::Exited { tid, .. } | Waited::Signaled { tid, .. } => {
-                self.ended(tid);
+            Waited::Exited { .. } | Waited::Signaled { .. } => {
+                self.ended(host_tid);
                 Err(GuestError::Ended)
             }
         }
@@ -686,8 +686,8 @@ impl Guest {
                     Stop::Interrupt => running = stopped.resume_to_syscall(0)?,
                     _ => return Err(runner::unexpected(&stopped).into()),
                 },
-                Polled::Event(Waited::Exited { tid, .. } | Waited::Signaled { tid, .. }) => {
-                    self.ended(tid);
+                Polled::Event(Waited::Exited { .. } | Waited::Signaled { .. }) => {
+                    self.ended(host_tid);
                     return Err(GuestError::Ended);
                 }
                 Polled::Still(still) => running = still,

@@ -219,8 +219,8 @@ fn make_again(thread: &Stopped) -> Result<(), TraceError> {
 }
 
 /// Waits for the stop of a new thread before its first instruction.
-fn first_stop(tid: i32) -> Result<Option<Stopped>, GuestError> {
-    match Running::assume(tid).wait()? {
+fn first_stop(host_tid: i32) -> Result<Option<Stopped>, GuestError> {
+    match Running::assume(host_tid).wait()? {
         Waited::Stopped(stopped) => Ok(Some(stopped)),
         Waited::Exited { .. } | Waited::Signaled { .. } => Ok(None),
     }
