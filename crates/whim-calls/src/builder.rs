@@ -1,6 +1,6 @@
 //! Gathers the regions of one forwarded call.
 
-use crate::shape::{Argument, Row, Size};
+use crate::shape::{Argument, Row};
 use crate::types::{
     AWAY_BYTES_MAX, Context, Decision, Direction, Forward, GuestMemory, REGIONS_MAX, Region,
     Returned, Special, TimeoutArgument, TimeoutFormat, low, word,
@@ -172,23 +172,10 @@ impl<'a> Builder<'a> {
             Argument::Path => self.path(index),
             Argument::Text => self.text(index).map(|_| ()),
             Argument::Buffer(size, direction, returned) => {
-                let length = self.size(size);
+                let length = size.of(&self.call.args);
                 self.region(address, length, direction, returned)
             }
         }
-    }
-
-    fn size(&self, size: Size) -> u64 {
-        let (count, unit, most) = match size {
-            Size::Bytes(bytes) => (bytes, 1, bytes),
-            Size::Long { index, unit, most } => (self.value(index), unit, most),
-            Size::Int { index, unit, most } => {
-                let count = u64::try_from(self.int(index)).unwrap_or(0);
-                (count, unit, most)
-            }
-            Size::Unsigned { index, unit, most } => (u64::from(self.unsigned(index)), unit, most),
-        };
-        count.saturating_mul(unit).min(most)
     }
 
     /// Adds a range that the kernel may touch.

@@ -230,6 +230,7 @@ fn size(size: &Size) -> String {
             1 => format!("argument {} bytes", index + 1),
             _ => format!("argument {} times {unit} bytes", index + 1),
         },
+        Size::BytePerPage { index, .. } => format!("a byte per page of argument {}", index + 1),
     }
 }
 

@@ -16,23 +16,15 @@ pub fn at_stop(number: u64) -> AtStop {
 /// its own, or for signals that it takes out of the queue.
 #[must_use]
 pub fn waits_for_signals(number: u64) -> bool {
-    matches!(
-        number.cast_signed(),
-        libc::SYS_rt_sigsuspend | libc::SYS_rt_sigtimedwait
-    )
+    stopped(number).waits_for_signals
 }
 
 /// Whether other signals may interrupt a call with these arguments than those that its thread does
 /// not block: it waits under a mask of its own, or takes signals out of the queue.
 #[must_use]
 pub fn has_signals_of_its_own(number: u64, args: &[u64; 6]) -> bool {
-    let mask = match number.cast_signed() {
-        libc::SYS_ppoll => args[3],
-        libc::SYS_pselect6 => args[5],
-        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => args[4],
-        _ => return waits_for_signals(number),
-    };
-    mask != 0
+    let stopped = stopped(number);
+    stopped.waits_for_signals || stopped.own_mask.is_some_and(|index| args[index] != 0)
 }
 
 /// True if a mere stop can end the call with EINTR; on a socket only if that has a time limit.

@@ -6,7 +6,7 @@ use crate::builder::Builder;
 use crate::decide;
 use crate::ioctl;
 use crate::prctl;
-use crate::shape::{CallClass, Gate, Row, Shape};
+use crate::shape::{CallClass, Effect, Gate, Row, Shape};
 use crate::table::TABLE;
 use crate::types::{AWAIT_NUMBER, Context, Decision, GuestMemory, Special};
 use whim_model::Syscall;
@@ -29,6 +29,12 @@ static INDEX: LazyLock<Vec<Option<usize>>> = LazyLock::new(|| {
 pub fn row(number: u64) -> Option<&'static Row> {
     let place = *INDEX.get(usize::try_from(number).ok()?)?;
     TABLE.get(place?)
+}
+
+/// What a call of this number changes when it succeeds.
+#[must_use]
+pub fn effect(number: u64) -> Effect {
+    row(number).map_or(Effect::Other, Row::effect)
 }
 
 /// All rows, ordered by number.

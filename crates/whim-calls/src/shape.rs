@@ -4,6 +4,7 @@ use crate::builder::{Builder, Flow};
 use crate::stopped::{AtStop, Buffer, End, Limit, Only, Stopped, Time, Transfer};
 use crate::types::{Direction, Returned};
 use syscalls::Sysno;
+use whim_model::PAGE_SIZE;
 
 /// The kernel never moves more than this in one read or write.
 pub(crate) const MAX_RW_COUNT: u64 = 0x7fff_f000;
@@ -32,6 +33,27 @@ pub(crate) enum Size {
     Int { index: usize, unit: u64, most: u64 },
     /// An unsigned 32-bit count in an argument.
     Unsigned { index: usize, unit: u64, most: u64 },
+    /// A byte for each page of a length of 64 bits in an argument.
+    BytePerPage { index: usize, most: u64 },
+}
+
+impl Size {
+    /// The length in bytes, with these arguments.
+    pub(crate) fn of(self, args: &[u64; 6]) -> u64 {
+        // The kernel takes the low half of a 32-bit argument.
+        let low = |index: usize| u32::try_from(args[index] & u64::from(u32::MAX)).unwrap_or(0);
+        let (count, unit, most) = match self {
+            Self::Bytes(bytes) => (bytes, 1, bytes),
+            Self::Long { index, unit, most } => (args[index], unit, most),
+            Self::Int { index, unit, most } => {
+                let count = u64::try_from(low(index).cast_signed()).unwrap_or(0);
+                (count, unit, most)
+            }
+            Self::Unsigned { index, unit, most } => (u64::from(low(index)), unit, most),
+            Self::BytePerPage { index, most } => (args[index].div_ceil(PAGE_SIZE), 1, most),
+        };
+        count.saturating_mul(unit).min(most)
+    }
 }
 
 /// One argument of a call whose pointers lead to flat buffers.
@@ -97,6 +119,30 @@ pub(crate) enum Gate {
     AllowNull { index: usize },
 }
 
+/// What the kernel touches of a guest's memory for a call that runs there.
+#[derive(Clone, Copy)]
+pub(crate) enum Touched {
+    /// Nothing: it has no pointer that the kernel follows.
+    Nothing,
+    /// What its arguments point to, which is short, but for these arrays: which argument points to one, and how
+    /// long it is.
+    Pointers(&'static [(usize, Size)]),
+    /// The same, and the words to which the entries of an array of `struct futex_waitv` point: as many as the
+    /// second argument says, from the first on.
+    Waiters,
+}
+
+/// What a call that has succeeded changes of its process, as far as home has to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing of that kind.
+    Other,
+    /// It gives a descriptor of a file that its arguments name.
+    Opens,
+    /// It changes the share of the CPU of a thread.
+    Priority,
+}
+
 /// One row of the table.
 #[derive(Clone, Copy)]
 pub struct Row {
@@ -109,6 +155,8 @@ pub struct Row {
     pub(crate) forwards: bool,
     pub(crate) reason: &'static str,
     pub(crate) stopped: Stopped,
+    pub(crate) touched: Touched,
+    pub(crate) effect: Effect,
 }
 
 impl Row {
@@ -135,6 +183,11 @@ impl Row {
     /// Why it goes home, or a remark on it; may be empty.
     pub fn reason(&self) -> &'static str {
         self.reason
+    }
+
+    /// What it changes when it succeeds.
+    pub fn effect(&self) -> Effect {
+        self.effect
     }
 
     /// May wait for something outside of it.
@@ -202,6 +255,42 @@ impl Row {
         self
     }
 
+    /// It waits under a signal mask of its own, to which this argument points unless it is null.
+    pub(crate) const fn own_mask(mut self, index: usize) -> Self {
+        self.stopped.own_mask = Some(index);
+        self
+    }
+
+    /// It waits for signals themselves.
+    pub(crate) const fn waits_for_signals(mut self) -> Self {
+        self.stopped.waits_for_signals = true;
+        self
+    }
+
+    /// It runs in the guest, always or for some arguments, and has pointers; to these arrays among others.
+    pub(crate) const fn points(mut self, arrays: &'static [(usize, Size)]) -> Self {
+        self.touched = Touched::Pointers(arrays);
+        self
+    }
+
+    /// The same; its first argument points to an array of `struct futex_waitv`.
+    pub(crate) const fn points_to_waiters(mut self) -> Self {
+        self.touched = Touched::Waiters;
+        self
+    }
+
+    /// It gives a descriptor of a file that its arguments name.
+    pub(crate) const fn opens(mut self) -> Self {
+        self.effect = Effect::Opens;
+        self
+    }
+
+    /// It changes the share of the CPU of a thread.
+    pub(crate) const fn changes_priority(mut self) -> Self {
+        self.effect = Effect::Priority;
+        self
+    }
+
     /// What the filter does with it.
     pub(crate) const fn gate(mut self, gate: Gate) -> Self {
         self.gate = gate;
@@ -258,6 +347,8 @@ const EMPTY: Row = Row {
     forwards: false,
     reason: "",
     stopped: Stopped::NOT,
+    touched: Touched::Nothing,
+    effect: Effect::Other,
 };
 
 /// Runs natively, always.

@@ -109,6 +109,10 @@ pub(crate) struct Stopped {
     pub(crate) waits_for_child: bool,
     /// It runs in a guest, and a signal may end it with -ERESTARTSYS.
     pub(crate) restarts_here: bool,
+    /// The argument that points to the signal mask under which it waits.
+    pub(crate) own_mask: Option<usize>,
+    /// It waits for signals themselves, under a mask of its own or by taking them out of the queue.
+    pub(crate) waits_for_signals: bool,
 }
 
 impl Stopped {
@@ -120,5 +124,7 @@ impl Stopped {
         transfer: None,
         waits_for_child: false,
         restarts_here: false,
+        own_mask: None,
+        waits_for_signals: false,
     };
 }

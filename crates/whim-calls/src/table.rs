@@ -7,7 +7,10 @@
 //!
 //! `at_stop`, `time`, `expires` and `short` say what a supervisor has to hide when a stop
 //! interrupts the call while it waits; without them the kernel hides the stop itself (see
-//! [`crate::stopped`]).
+//! [`crate::stopped`]). `own_mask` and `waits_for_signals` say which signals may interrupt it.
+//!
+//! `points` stands in the row of each call that runs in the guest and has pointers (see [`crate::touched`]).
+//! `opens` and `changes_priority` say what home has to look at when it succeeds.
 
 use crate::control::{fcntl, msgctl, semctl};
 use crate::decide;
@@ -36,6 +39,17 @@ const ITIMERSPEC: u64 = 32;
 const TIMESPEC: u64 = 16;
 /// The cpu sets of the largest kernels.
 const CPU_SET_MAX: u64 = 1024;
+/// More bits than any machine has nodes.
+const NODES_MAX: u64 = 4096;
+/// Pages of which a call that runs in the guest may be asked.
+const PAGES_MAX: u64 = 1 << 20;
+/// What `move_pages` reads and writes: addresses, nodes, and where the pages are.
+const MOVED: &[(usize, Size)] = &[(2, PAGES_OF), (3, PAGES_OF), (4, PAGES_OF)];
+const PAGES_OF: Size = Size::Long {
+    index: 1,
+    unit: 8,
+    most: 8 * PAGES_MAX,
+};
 /// The longest structures whose size is an argument.
 const STRUCTURE_MAX: u64 = 4096;
 const SOCKET_ADDRESS_MAX: u64 = 128;
@@ -97,7 +111,7 @@ table! {
         .at_stop(ON_RECEIVE).short(End::RandomDevice, flat(1, 2), Sysno::read);
     write => forward(&[V, get_sized(long(2))]).waits()
         .at_stop(ON_SEND).short(End::Stream, flat(1, 2), Sysno::write);
-    open => forward(&[PATH]).waits();
+    open => forward(&[PATH]).waits().opens();
     close => forward(&[]);
     stat => forward(&[PATH, put(STAT)]);
     fstat => forward(&[V, put(STAT)]);
@@ -111,8 +125,10 @@ table! {
     munmap => memory(&[0], &[1]);
     brk => local_but(decide::brk, "with MCL_FUTURE: home").gate(Gate::Break);
     rt_sigaction => here(decide::rt_sigaction, "a new action is mirrored at home, then local")
-        .gate(Gate::AllowNull { index: 1 });
-    rt_sigprocmask => local_but(signal_masks::rt_sigprocmask, WITH_SIGNAL_FD).gate(Gate::Allow);
+        .gate(Gate::AllowNull { index: 1 })
+        .points(&[]);
+    rt_sigprocmask => local_but(signal_masks::rt_sigprocmask, WITH_SIGNAL_FD).gate(Gate::Allow)
+        .points(&[]);
     rt_sigreturn => local();
     ioctl => nested(ioctl, "by request; unknown ones with a pointer: home");
     pread64 => forward(&[V, put_sized(long(2))]);
@@ -128,7 +144,8 @@ table! {
     mremap => local_but(decide::mremap, "file made longer, or left where it was: from the attic")
         .gate(Gate::Remap);
     msync => memory(&[0], &[1]).note("nothing in a guest is shared");
-    mincore => memory(&[0], &[1]);
+    mincore => memory(&[0], &[1])
+        .points(&[(2, Size::BytePerPage { index: 1, most: PAGES_MAX })]);
     madvise => local_but(decide::madvise, "merging of equal pages: home; on files: as home answers")
         .gate(Gate::Advice { trapped: decide::ADVICE_TRAPPED });
     shmget => home(SHARED);
@@ -138,12 +155,15 @@ table! {
     dup2 => forward(&[]);
     pause => local();
     nanosleep => local()
-        .time(Time::Timespec(0), 0);
+        .time(Time::Timespec(0), 0)
+        .points(&[]);
     getitimer => decided(decide::getitimer, "ITIMER_REAL: forwarded; others: local")
-        .gate(Gate::TrapIf { index: 0, values: &[0], negative: false });
+        .gate(Gate::TrapIf { index: 0, values: &[0], negative: false })
+        .points(&[]);
     alarm => forward(&[]);
     setitimer => decided(decide::setitimer, "ITIMER_REAL: forwarded; others: local")
-        .gate(Gate::TrapIf { index: 0, values: &[0], negative: false });
+        .gate(Gate::TrapIf { index: 0, values: &[0], negative: false })
+        .points(&[]);
     getpid => local();
     sendfile => forward(&[V, V, OFFSET]).waits()
         .at_stop(ON_SEND).short(End::Socket, Buffer::Count(3), Sysno::sendfile);
@@ -201,7 +221,7 @@ table! {
     rename => forward(&[PATH, PATH]);
     mkdir => forward(&[PATH]);
     rmdir => forward(&[PATH]);
-    creat => forward(&[PATH]).waits();
+    creat => forward(&[PATH]).waits().opens();
     link => forward(&[PATH, PATH]);
     unlink => forward(&[PATH]);
     symlink => forward(&[TEXT, PATH]);
@@ -212,7 +232,7 @@ table! {
     fchown => forward(&[]);
     lchown => forward(&[PATH]);
     umask => forward(&[]);
-    gettimeofday => local();
+    gettimeofday => local().points(&[]);
     getrlimit => decided(decide::getrlimit, "2: out 16 bytes; of its own memory: the program's");
     getrusage => decided(decide::getrusage, "own: both sides are added; children: forwarded");
     sysinfo => forward(&[put(112)]);
@@ -243,12 +263,17 @@ table! {
     getsid => forward(&[]);
     capget => nested(nested::capabilities, "header, sets");
     capset => nested(nested::capabilities, "header, sets");
-    rt_sigpending => local_but(signal_masks::rt_sigpending, WITH_SIGNAL_FD).gate(Gate::Allow);
+    rt_sigpending => local_but(signal_masks::rt_sigpending, WITH_SIGNAL_FD).gate(Gate::Allow)
+        .points(&[]);
     rt_sigtimedwait => local_but(signal_masks::rt_sigtimedwait, WITH_SIGNAL_FD).gate(Gate::Allow)
-        .at_stop(ENDS).time(Time::Timespec(2), AGAIN);
+        .at_stop(ENDS).time(Time::Timespec(2), AGAIN)
+        .points(&[])
+        .waits_for_signals();
     rt_sigqueueinfo => decided(decide::rt_sigqueueinfo, "own process: carried; else forwarded");
-    rt_sigsuspend => local_but(signal_masks::rt_sigsuspend, WITH_SIGNAL_FD).gate(Gate::Allow);
-    sigaltstack => local();
+    rt_sigsuspend => local_but(signal_masks::rt_sigsuspend, WITH_SIGNAL_FD).gate(Gate::Allow)
+        .points(&[])
+        .waits_for_signals();
+    sigaltstack => local().points(&[]);
     utime => forward(&[PATH, get(16)]);
     mknod => forward(&[PATH]);
     uselib => local().note(GONE);
@@ -258,10 +283,10 @@ table! {
     fstatfs => forward(&[V, put(STATFS)]);
     sysfs => home("it is obsolete");
     getpriority => forward(&[]);
-    setpriority => forward(&[]);
-    sched_setparam => forward(&[V, get(4)]);
+    setpriority => forward(&[]).changes_priority();
+    sched_setparam => forward(&[V, get(4)]).changes_priority();
     sched_getparam => forward(&[V, put(4)]);
-    sched_setscheduler => decided(decide::sched_setscheduler, "real-time: home; else forwarded");
+    sched_setscheduler => decided(decide::sched_setscheduler, "real-time: home; else forwarded").changes_priority();
     sched_getscheduler => forward(&[]);
     sched_get_priority_max => local();
     sched_get_priority_min => local();
@@ -275,9 +300,11 @@ table! {
     pivot_root => home(MOUNTS);
     _sysctl => local().note(GONE);
     prctl => decided(prctl::decide, "by option: local, forwarded, both or home (see below)")
-        .gate(Gate::AllowIf { index: 0, values: prctl::PRCTL_HERE });
+        .gate(Gate::AllowIf { index: 0, values: prctl::PRCTL_HERE })
+        .points(&[]);
     arch_prctl => here(prctl::decide_arch, "by option: local or home (see below)")
-        .gate(Gate::AllowIf { index: 0, values: prctl::ARCH_PRCTL_HERE });
+        .gate(Gate::AllowIf { index: 0, values: prctl::ARCH_PRCTL_HERE })
+        .points(&[]);
     adjtimex => decided(decide::adjtimex, "asking: forwarded; setting: home");
     setrlimit => decided(decide::setrlimit, "limits on memory or CPU time: home; else forwarded");
     chroot => forward(&[PATH]);
@@ -320,10 +347,11 @@ table! {
     lremovexattr => forward(&[PATH, TEXT]);
     fremovexattr => forward(&[V, TEXT]);
     tkill => decided(decide::tkill, "own thread: carried; others: forwarded");
-    time => local();
+    time => local().points(&[]);
     futex => local_but(decide::futex, "a lock that another process holds: home")
         .gate(Gate::TrapIf { index: 1, values: decide::FUTEX_TRAPPED, negative: false })
-        .at_stop(AtStop::GoesOnHere).time(Time::Timespec(3), TIMED_OUT).relative_if(FUTEX_WAIT).restarts_here();
+        .at_stop(AtStop::GoesOnHere).time(Time::Timespec(3), TIMED_OUT).relative_if(FUTEX_WAIT).restarts_here()
+        .points(&[]);
     sched_setaffinity => forward(&[V, V, get_sized(unsigned(1, 1, CPU_SET_MAX))]);
     sched_getaffinity => forward(&[V, V, put_sized(unsigned(1, 1, CPU_SET_MAX))]);
     set_thread_area => local().note(GONE);
@@ -352,12 +380,15 @@ table! {
     timer_delete => forward(&[]);
     clock_settime => home("it sets the clock");
     clock_gettime => decided(decide::clock_gettime, "CPU clocks: both sides are added; else local")
-        .gate(Gate::TrapIf { index: 0, values: &[2, 3], negative: true });
+        .gate(Gate::TrapIf { index: 0, values: &[2, 3], negative: true })
+        .points(&[]);
     clock_getres => decided(decide::clock_getres, "behind descriptors: forwarded; else local")
-        .gate(Gate::TrapIf { index: 0, values: &[], negative: true });
+        .gate(Gate::TrapIf { index: 0, values: &[], negative: true })
+        .points(&[]);
     clock_nanosleep => local_but(decide::clock_nanosleep, "goes home for CPU and alarm clocks")
         .gate(Gate::TrapIf { index: 0, values: &[2, 3, 8, 9], negative: true })
-        .time(Time::Timespec(2), 0).relative_if(NOT_ABSOLUTE);
+        .time(Time::Timespec(2), 0).relative_if(NOT_ABSOLUTE)
+        .points(&[]);
     exit_group => here(decide::exit_group, "the process ends on both sides, acknowledged");
     epoll_wait => nested(nested::epoll_wait, "events").waits()
         .at_stop(ENDS).time(Time::Milliseconds(3), 0);
@@ -365,11 +396,14 @@ table! {
     tgkill => decided(decide::tgkill, "own process: carried; else forwarded");
     utimes => forward(&[PATH, get(32)]);
     vserver => local().note(GONE);
-    mbind => here(decide::mbind, "names other memory nodes than the first, or moves what others have as well: home; else local");
+    mbind => here(decide::mbind, "names other memory nodes than the first, or moves what others have as well: home; else local")
+        .points(&[(3, long_most(4, NODES_MAX))]);
     set_mempolicy => here(decide::set_mempolicy, "names other memory nodes than the first: home; else local")
-        .gate(Gate::AllowNull { index: 1 });
+        .gate(Gate::AllowNull { index: 1 })
+        .points(&[]);
     get_mempolicy => decided(decide::get_mempolicy, "nodes that it may use: forwarded; else local")
-        .gate(Gate::TrapIf { index: 4, values: &[decide::NODES_ALLOWED], negative: false });
+        .gate(Gate::TrapIf { index: 4, values: &[decide::NODES_ALLOWED], negative: false })
+        .points(&[]);
     mq_open => nested(nested::mq_open, "name, attributes when it creates");
     mq_unlink => forward(&[TEXT]);
     mq_timedsend => forward(&[V, get_sized(long(2)), V, V, get(TIMESPEC)]).waits();
@@ -388,8 +422,9 @@ table! {
     inotify_add_watch => forward(&[V, PATH]);
     inotify_rm_watch => forward(&[]);
     migrate_pages => here(decide::own_here_else_home, "own pages: local; others: home")
-        .gate(Gate::AllowIf { index: 0, values: &[0] });
-    openat => forward(&[V, PATH]).waits();
+        .gate(Gate::AllowIf { index: 0, values: &[0] })
+        .points(&[(2, long_most(1, NODES_MAX)), (3, long_most(1, NODES_MAX))]);
+    openat => forward(&[V, PATH]).waits().opens();
     mkdirat => forward(&[V, PATH]);
     mknodat => forward(&[V, PATH]);
     fchownat => forward(&[V, PATH]);
@@ -403,20 +438,25 @@ table! {
     fchmodat => forward(&[V, PATH]);
     faccessat => forward(&[V, PATH]);
     pselect6 => nested(nested::pselect6, "three descriptor sets, timespec; the mask acts here")
-        .waits();
-    ppoll => nested(nested::ppoll, "array of pollfd, timespec; the mask acts here").waits();
+        .waits()
+        .own_mask(5);
+    ppoll => nested(nested::ppoll, "array of pollfd, timespec; the mask acts here").waits()
+        .own_mask(3);
     unshare => home(SPACES);
     set_robust_list => local();
     get_robust_list => decided(decide::get_robust_list, "own thread: local; others: forwarded")
-        .gate(Gate::AllowIf { index: 0, values: &[0] });
+        .gate(Gate::AllowIf { index: 0, values: &[0] })
+        .points(&[]);
     splice => forward(&[V, OFFSET, V, OFFSET]).waits();
     tee => forward(&[]).waits();
     sync_file_range => forward(&[]).waits();
     vmsplice => home("it lends pages to a pipe");
-    move_pages => here(decide::move_pages, "own pages: local; others, also those that others have as well: home");
+    move_pages => here(decide::move_pages, "own pages: local; others, also those that others have as well: home")
+        .points(MOVED);
     utimensat => forward(&[V, PATH, get(32)]);
     epoll_pwait => nested(nested::epoll_pwait, "events; the mask acts here").waits()
-        .at_stop(ENDS).time(Time::Milliseconds(3), 0);
+        .at_stop(ENDS).time(Time::Milliseconds(3), 0)
+        .own_mask(4);
     signalfd => home(SIGNAL_FD);
     timerfd_create => forward(&[]);
     eventfd => forward(&[]);
@@ -442,23 +482,24 @@ table! {
     fanotify_mark => forward(&[V, V, V, V, PATH]);
     prlimit64 => decided(decide::prlimit64, "own memory and CPU limits: home; else forwarded");
     name_to_handle_at => nested(nested::name_to_handle_at, "path, handle, mount id");
-    open_by_handle_at => nested(nested::open_by_handle_at, "handle").waits();
+    open_by_handle_at => nested(nested::open_by_handle_at, "handle").waits().opens();
     clock_adjtime => decided(decide::clock_adjtime, "asking: forwarded; setting: home");
     syncfs => forward(&[]).waits();
     sendmmsg => nested(nested::sendmmsg, "headers, addresses, control data, pieces").waits()
         .at_stop(ON_SEND);
     setns => home(SPACES);
-    getcpu => local();
+    getcpu => local().points(&[]);
     process_vm_readv => home(OTHERS);
     process_vm_writev => home(OTHERS);
     kcmp => nested(nested::kcmp, "epoll target");
     finit_module => home(MODULES);
-    sched_setattr => decided(decide::sched_setattr, "attributes; real-time: home");
+    sched_setattr => decided(decide::sched_setattr, "attributes; real-time: home").changes_priority();
     sched_getattr => forward(&[V, change_sized(unsigned(2, 1, STRUCTURE_MAX))]);
     renameat2 => forward(&[V, PATH, V, PATH]);
     seccomp => home("it installs a seccomp filter");
     getrandom => local()
-        .short(End::Random, flat(0, 1), Sysno::getrandom);
+        .short(End::Random, flat(0, 1), Sysno::getrandom)
+        .points(&[(0, long_most(1, PAGES_MAX))]);
     memfd_create => forward(&[TEXT]);
     kexec_file_load => home(MODULES);
     bpf => home("it uses BPF");
@@ -475,7 +516,7 @@ table! {
     statx => forward(&[V, PATH, V, V, put(STATX)]);
     io_pgetevents => home(AIO)
         .at_stop(AtStop::WaitsAnew).time(Time::Timespec(4), 0);
-    rseq => local();
+    rseq => local().points(&[]);
     uretprobe => home(PROBES);
     uprobe => home(PROBES);
     pidfd_send_signal => decided(decide::pidfd_send_signal, "with a siginfo, and not to a group: home");
@@ -492,13 +533,14 @@ table! {
     clone3 => here(decide::clone3, "a thread is made here and at home; a process: home")
         .waits_for_child();
     close_range => decided(decide::close_range, "forwarded; CLOSE_RANGE_UNSHARE: home");
-    openat2 => forward(&[V, PATH, get_sized(long_most(3, STRUCTURE_MAX))]).waits();
+    openat2 => forward(&[V, PATH, get_sized(long_most(3, STRUCTURE_MAX))]).waits().opens();
     pidfd_getfd => home("it takes a descriptor of another process");
     faccessat2 => forward(&[V, PATH]);
     process_madvise => home(OTHERS);
     epoll_pwait2 => nested(nested::epoll_pwait2, "events, timespec; the mask acts here")
         .waits()
-        .at_stop(ENDS).time(Time::Timespec(3), 0);
+        .at_stop(ENDS).time(Time::Timespec(3), 0)
+        .own_mask(4);
     mount_setattr => home(MOUNTS);
     quotactl_fd => home(MACHINE);
     landlock_create_ruleset => forward(&[get_sized(long_most(1, STRUCTURE_MAX))]);
@@ -507,15 +549,17 @@ table! {
     memfd_secret => home("it makes secret memory");
     process_mrelease => home(OTHERS);
     futex_waitv => local()
-        .restarts_here();
+        .restarts_here()
+        .points_to_waiters();
     set_mempolicy_home_node => memory(&[0], &[1]);
     cachestat => forward(&[V, get(16), put(40)]);
     fchmodat2 => forward(&[V, PATH]);
     map_shadow_stack => home("it uses a shadow stack");
-    futex_wake => local();
+    futex_wake => local().points(&[]);
     futex_wait => local()
-        .restarts_here();
-    futex_requeue => local();
+        .restarts_here()
+        .points(&[]);
+    futex_requeue => local().points(&[]);
     statmount => nested(nested::statmount, "request, buffer");
     listmount => nested(nested::listmount, "request, ids");
     lsm_get_self_attr => home(LABELS);

@@ -5,6 +5,8 @@
 //! has. On such a host these calls are trapped as well, and go on once all memory that they may
 //! touch is there.
 
+use crate::resolve::{row, rows};
+use crate::shape::Touched;
 use crate::types::GuestMemory;
 use whim_model::Syscall;
 
@@ -14,86 +16,38 @@ const USUAL: u64 = 128;
 /// An entry of `futex_waitv`, and how many the kernel takes.
 const WAITER: u64 = 24;
 const WAITERS_MAX: u64 = 128;
-/// More bits than any machine has nodes.
-const NODES_MAX: u64 = 4096;
-const PAGES_MAX: u64 = 1 << 20;
 
-/// Calls that run in the guest, always or for some arguments, and have pointers.
-const TOUCHING: &[i64] = &[
-    libc::SYS_rt_sigaction,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_mincore,
-    libc::SYS_nanosleep,
-    libc::SYS_getitimer,
-    libc::SYS_setitimer,
-    libc::SYS_gettimeofday,
-    libc::SYS_rt_sigpending,
-    libc::SYS_rt_sigtimedwait,
-    libc::SYS_rt_sigsuspend,
-    libc::SYS_sigaltstack,
-    libc::SYS_prctl,
-    libc::SYS_arch_prctl,
-    libc::SYS_time,
-    libc::SYS_futex,
-    libc::SYS_clock_gettime,
-    libc::SYS_clock_getres,
-    libc::SYS_clock_nanosleep,
-    libc::SYS_mbind,
-    libc::SYS_set_mempolicy,
-    libc::SYS_get_mempolicy,
-    libc::SYS_migrate_pages,
-    libc::SYS_get_robust_list,
-    libc::SYS_move_pages,
-    libc::SYS_getcpu,
-    libc::SYS_getrandom,
-    libc::SYS_rseq,
-    libc::SYS_futex_waitv,
-    SYS_FUTEX_WAKE,
-    SYS_FUTEX_WAIT,
-    SYS_FUTEX_REQUEUE,
-];
-// The C library's headers do not know them yet.
-const SYS_FUTEX_WAKE: i64 = 454;
-const SYS_FUTEX_WAIT: i64 = 455;
-const SYS_FUTEX_REQUEUE: i64 = 456;
-
-/// The numbers of these calls.
+/// The numbers of calls that run in the guest, always or for some arguments, and have pointers.
 pub(crate) fn touching() -> impl Iterator<Item = u64> {
-    TOUCHING.iter().map(|number| number.cast_unsigned())
+    let touching = |row: &&crate::Row| !matches!(row.touched, Touched::Nothing);
+    rows().iter().filter(touching).map(crate::Row::number)
 }
 
 /// The ranges that the kernel may touch for this call if it runs in the guest; some of them may not
 /// be memory at all. Empty for all other calls.
 #[must_use]
 pub fn touched(call: &Syscall, memory: &dyn GuestMemory) -> Vec<(u64, u64)> {
-    let Ok(number) = i64::try_from(call.number) else {
-        return Vec::new();
-    };
-    if !TOUCHING.contains(&number) {
-        return Vec::new();
-    }
     let args = call.args;
+    let touched = row(call.number).map_or(Touched::Nothing, |row| row.touched);
     // An argument that is no pointer is too small a number to be an address.
-    let mut ranges: Vec<(u64, u64)> = args.iter().map(|arg| (*arg, USUAL)).collect();
-    let mut array = |index: usize, count: u64, size: u64| {
-        ranges.push((args[index], count.min(PAGES_MAX) * size));
-    };
-    match number {
-        libc::SYS_getrandom => array(0, args[1], 1),
-        libc::SYS_mincore => array(2, args[1].div_ceil(4096), 1),
-        libc::SYS_move_pages => [2, 3, 4].iter().for_each(|index| array(*index, args[1], 8)),
-        libc::SYS_mbind => array(3, args[4].min(NODES_MAX), 1),
-        libc::SYS_migrate_pages => [2, 3]
-            .iter()
-            .for_each(|index| array(*index, args[1].min(NODES_MAX), 1)),
-        libc::SYS_futex_waitv => {
-            let count = args[1].min(WAITERS_MAX);
-            array(0, count, WAITER);
-            ranges.extend(waited_for(memory, args[0], count));
+    let usual = args.iter().map(|arg| (*arg, USUAL));
+    match touched {
+        Touched::Nothing => Vec::new(),
+        Touched::Pointers(arrays) => {
+            let arrays = arrays
+                .iter()
+                .map(|(index, size)| (args[*index], size.of(&args)));
+            usual.chain(arrays).collect()
         }
-        _ => {}
+        Touched::Waiters => {
+            let count = args[1].min(WAITERS_MAX);
+            let entries = std::iter::once((args[0], count * WAITER));
+            usual
+                .chain(entries)
+                .chain(waited_for(memory, args[0], count))
+                .collect()
+        }
     }
-    ranges
 }
 
 /// The words on which a `futex_waitv` waits.
@@ -108,7 +62,7 @@ fn waited_for(memory: &dyn GuestMemory, entries: u64, count: u64) -> Vec<(u64, u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CallClass, rows};
+    use crate::CallClass;
 
     /// Calls that are local for some arguments at least and have no pointer that the kernel
     /// follows: it only keeps the pointer, or the argument is a range of the address space.
@@ -152,9 +106,9 @@ mod tests {
     #[test]
     fn every_call_that_is_local_is_known_to_touch_memory_or_not() {
         for row in rows().iter().filter(|row| row.class() == CallClass::Local) {
-            let number = i64::try_from(row.number()).expect("small");
             let gone = row.reason.contains("no kernel implements it");
-            let known = TOUCHING.contains(&number) || WITHOUT_POINTERS.contains(&row.name());
+            let touches = !matches!(row.touched, Touched::Nothing);
+            let known = touches != WITHOUT_POINTERS.contains(&row.name());
             assert!(known || gone, "{}", row.name());
         }
     }

@@ -513,7 +513,7 @@ impl Server {
             result = active.already + result.max(0);
         }
         if result >= 0
-            && opens::opens(active.number)
+            && whim_calls::effect(active.number) == whim_calls::Effect::Opens
             && let Some(reason) = self.takes_back(seat, result)?
         {
             // The call is made again at home, as if it had not been made; until then the guest hears nothing
@@ -540,7 +540,8 @@ impl Server {
         if let Some(sequence) = active.asked_by {
             self.reply(self.deputy.own_of(seat).number(), sequence, &finished);
         }
-        self.priorities_changed |= finished.result >= 0 && changes_priorities(finished.number);
+        self.priorities_changed |= finished.result >= 0
+            && whim_calls::effect(finished.number) == whim_calls::Effect::Priority;
         self.callers[seat].finished = Some(finished);
         Ok(())
     }
@@ -753,16 +754,6 @@ impl Server {
     pub fn result_of(&self, seat: usize, sequence: u64) -> Option<Finished> {
         self.callers[seat].finished_as(sequence)
     }
-}
-
-fn changes_priorities(number: u64) -> bool {
-    matches!(
-        number.cast_signed(),
-        libc::SYS_setpriority
-            | libc::SYS_sched_setscheduler
-            | libc::SYS_sched_setparam
-            | libc::SYS_sched_setattr
-    )
 }
 
 fn dropping(range: Range) -> Syscall {

@@ -20,18 +20,6 @@ const ITSELF: &str = "it opens what /proc tells of the process itself";
 
 const LINK_MAX: usize = 256;
 
-/// Whether a call gives a descriptor of a file that its arguments name.
-pub(super) fn opens(number: u64) -> bool {
-    matches!(
-        number.cast_signed(),
-        libc::SYS_open
-            | libc::SYS_openat
-            | libc::SYS_openat2
-            | libc::SYS_creat
-            | libc::SYS_open_by_handle_at
-    )
-}
-
 impl Server {
     /// Closes the descriptor that a call in `seat` has just opened, if it is one that no host may have, or
     /// that shows the deputy; says why the program comes home for it.
