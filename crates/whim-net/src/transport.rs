@@ -17,8 +17,9 @@ use crate::tls::{Refusal, TlsError};
 /// not to push the plaintext out of the cache.
 const READ_LENGTH: usize = 128 << 10;
 /// The most bytes of ciphertext that one call of [`Transport::receive`] reads, so that a fast peer cannot keep its
-/// caller from other work.
-const RECEIVE_MAX: usize = 4 << 20;
+/// caller from other work, and so that what was read is in the caches still when the caller uses it: with 4 MiB a move
+/// of 10 MB stood still a twentieth longer.
+const RECEIVE_MAX: usize = 512 << 10;
 
 #[derive(Debug, Error)]
 pub enum ChannelError {
