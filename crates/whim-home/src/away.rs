@@ -436,17 +436,7 @@ impl Away {
                 let (message, tail) = message::decode::<ToHome>(&frame.payload)?;
                 self.message(message, tail, identity)
             }
-            Kind::Image | Kind::Pages => match &mut self.transition {
-                Some(Transition::Homeward(homeward)) => {
-                    let home = (&mut self.server, &mut *self.connections);
-                    homeward.frame(home, &self.original, &mut self.held, &frame)?;
-                    let total = homeward.progress();
-                    self.recall(RecallEvent::Came { total });
-                    // Thousands of such frames may have come at once.
-                    Ok(self.connections.beat()?)
-                }
-                _ => bail!("The guest sends an image that nobody asked for"),
-            },
+            Kind::Image | Kind::Pages => self.returning(&frame),
             _ => bail!("A frame of kind {:?} has no place here", frame.kind),
         }
     }
@@ -570,11 +560,11 @@ impl Away {
             // This comes first, so that what is in flight in the deputy has no effect any more.
             identity.subject.end();
         }
-        journal.note(&Event::Calls {
+        journal.note_soon(&Event::Calls {
             calls: self.server.counts(),
         });
         let time = self.cpu_away;
-        journal.note(&Event::CpuAway { time });
+        journal.note_soon(&Event::CpuAway { time });
         let last = match ending {
             Ending::Home(_) => {
                 self.note_homeward(journal);
@@ -604,7 +594,7 @@ impl Away {
     fn note_homeward(&self, journal: &mut Journal) {
         if let Some(Transition::Homeward(homeward)) = &self.transition {
             let reason = homeward.reason.clone();
-            journal.note(&Event::Homeward { reason });
+            journal.note_soon(&Event::Homeward { reason });
         }
     }
 
@@ -689,7 +679,7 @@ impl Away {
         match finished {
             Ok(arrival) => {
                 let time = arrival.cpu_away;
-                journal.note(&Event::CpuAway { time });
+                journal.note_soon(&Event::CpuAway { time });
                 self.connections.queue(&ToGuest::Discard, &[])?;
                 let _ = self.connections.calls.flush();
                 let to = identity.job.node.clone();

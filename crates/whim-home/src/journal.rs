@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use whim_journey::job::Event;
@@ -32,8 +32,20 @@ impl Syncing {
         }
     }
 
+    /// How it ended, if it does within this time.
+    ///
+    /// # Errors
+    /// It has not ended: itself.
+    pub(crate) fn within(self, time: Duration) -> Result<io::Result<()>, Self> {
+        match self.done.recv_timeout(time) {
+            Ok(result) => Ok(result),
+            Err(RecvTimeoutError::Timeout) => Err(self),
+            Err(RecvTimeoutError::Disconnected) => Ok(Err(writer_ended())),
+        }
+    }
+
     /// Waits for its end, however long that takes.
-    fn wait(self) -> io::Result<()> {
+    pub(crate) fn wait(self) -> io::Result<()> {
         self.done.recv().unwrap_or_else(|_| Err(writer_ended()))
     }
 }
@@ -155,6 +167,13 @@ impl Journal {
             Err(error) => Err(error),
         };
         if let Err(error) = written {
+            tracing::warn!(%error, "the journal lacks an entry");
+        }
+    }
+
+    /// As [`note`](Self::note), without a wait: it is written before whatever comes next.
+    pub(crate) fn note_soon(&mut self, event: &Event) {
+        if let Err(error) = self.enter(event, false) {
             tracing::warn!(%error, "the journal lacks an entry");
         }
     }

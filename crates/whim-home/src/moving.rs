@@ -448,19 +448,14 @@ impl Homeward {
         self.image.as_ref().map_or(0, ProcessImage::pieces)
     }
 
-    /// Takes a piece of the image or pages.
+    /// Takes a piece of the image, or pages. Returns the encoded image when the whole of it is here, with which
+    /// [`begin`](Self::begin) has to be called next.
     ///
     /// # Errors
     /// The image is not sound, or home's kernel refuses it.
-    pub(crate) fn frame(
-        &mut self,
-        (server, connections): (&mut Server, &mut Connections),
-        original: &Original,
-        held: &mut Vec<HeldSignal>,
-        frame: &Frame,
-    ) -> Result<()> {
+    pub(crate) fn frame(&mut self, server: &Server, frame: &Frame) -> Result<Option<Vec<u8>>> {
         if frame.kind == Kind::Image {
-            return self.image_piece((server, connections), original, held, &frame.payload);
+            return self.image_piece(&frame.payload);
         }
         let (head, bytes) = frame
             .payload
@@ -469,50 +464,36 @@ impl Homeward {
         let address = u64::from_le_bytes(*head);
         self.received.add_pages(address, bytes.len())?;
         match &self.image {
-            Some(image) => Ok(homeward::write_pages(
-                server.deputy.pid(),
-                image,
-                address,
-                bytes,
-            )?),
+            Some(image) => homeward::write_pages(server.deputy.pid(), image, address, bytes)?,
             // These pages were on their way when it turned out that the process stays where it is.
-            None if self.is_declined() => Ok(()),
+            None if self.is_declined() => {}
             None => bail!("Pages came before their image"),
         }
+        Ok(None)
     }
 
-    fn image_piece(
-        &mut self,
-        (server, connections): (&mut Server, &mut Connections),
-        original: &Original,
-        held: &mut Vec<HeldSignal>,
-        payload: &[u8],
-    ) -> Result<()> {
+    fn image_piece(&mut self, payload: &[u8]) -> Result<Option<Vec<u8>>> {
         if self.image.is_some() || self.is_declined() {
             bail!("A second image came, before the first one is at home");
         }
         let before = self.encoded.len();
         let is_whole = add_piece(&mut self.encoded, payload)?;
         self.received.add_piece(self.encoded.len() - before);
-        if !is_whole {
-            return Ok(());
-        }
-        let encoded = std::mem::take(&mut self.encoded);
-        // However little there is to be done: a frozen control group may keep us from it.
-        connections.meanwhile(usize::MAX, || {
-            let (image, _) = message::decode::<ProcessImage>(&encoded)?;
-            self.begin(server, original, held, image)
-        })
+        Ok(is_whole.then(|| std::mem::take(&mut self.encoded)))
     }
 
-    /// The whole image is here.
-    fn begin(
+    /// Takes over the image, without its pages: what comes next is restored in the deputy.
+    ///
+    /// # Errors
+    /// The image is not sound, or home's kernel refuses it.
+    pub(crate) fn begin(
         &mut self,
         server: &mut Server,
         original: &Original,
         held: &mut Vec<HeldSignal>,
-        image: ProcessImage,
+        encoded: &[u8],
     ) -> Result<()> {
+        let (image, _) = message::decode::<ProcessImage>(encoded)?;
         homeward::check_image(&image, original, server)?;
         // This is the last moment at which its guest can go on.
         let needed = room::mappings_for_return(&image, &server.attic);

@@ -47,6 +47,8 @@ const PROGRESS_STEP: u64 = 64 << 20;
 /// Bytes of pages in one frame. The host can place a frame once all of it has come: with small ones
 /// both sides work at the same time, on bytes that their caches still hold.
 const PAGES_IN_FRAME: usize = 128 << 10;
+/// How long a disk that works may take. Only if it takes longer does another thread keep the lines.
+const DISK_WITHIN: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Error)]
 pub(crate) enum OutwardError {
@@ -464,8 +466,12 @@ impl Outward<'_> {
             epoch: connections.epoch,
             to: connections.node.clone(),
         };
-        // However small the process is, a disk may take longer than a lease.
-        let written = connections.meanwhile(usize::MAX, || self.journal.commit(&entry));
+        let written = self.journal.begin_commit(&entry).and_then(|syncing| {
+            // However small the process is, a disk may take longer than a lease.
+            syncing
+                .within(DISK_WITHIN)
+                .unwrap_or_else(|syncing| connections.meanwhile(usize::MAX, || syncing.wait()))
+        });
         let event = MoveEvent::Journaled {
             written: written.is_ok(),
         };

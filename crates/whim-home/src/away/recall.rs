@@ -6,10 +6,15 @@ use crate::client::Client;
 use crate::moving::{Homeward, Transition};
 use anyhow::{Result, bail};
 use std::time::Duration;
+use whim_journey::frame::Frame;
 use whim_journey::job::{Event, Phase};
 use whim_journey::message::{ToGuest, ToHome};
 use whim_journey::recall::{Cut, Event as RecallEvent};
 use whim_sys::cgroup::memory_room;
+
+/// An encoded image of up to so many bytes, a few hundred mappings and threads, is taken over within
+/// milliseconds, unless the deputy stands still.
+const SMALL: usize = 64 << 10;
 
 impl Away {
     pub(super) fn recall(&mut self, event: RecallEvent) -> Option<Cut> {
@@ -46,6 +51,39 @@ impl Away {
         homeward.announce_wait(self.clock_ahead);
         self.transition = Some(Transition::Homeward(Box::new(homeward)));
         Ok(())
+    }
+
+    /// A piece of the guest's image, or pages of it.
+    pub(super) fn returning(&mut self, frame: &Frame) -> Result<()> {
+        let is_homeward = |moves: &mut Transition| matches!(moves, Transition::Homeward(_));
+        let Some(Transition::Homeward(mut homeward)) = self.transition.take_if(is_homeward) else {
+            bail!("The guest sends an image that nobody asked for");
+        };
+        let taken = self.take_over(&mut homeward, frame);
+        let total = homeward.progress();
+        self.transition = Some(Transition::Homeward(homeward));
+        taken?;
+        self.recall(RecallEvent::Came { total });
+        // Thousands of such frames may have come at once.
+        Ok(self.connections.beat()?)
+    }
+
+    fn take_over(&mut self, homeward: &mut Homeward, frame: &Frame) -> Result<()> {
+        let Some(image) = homeward.frame(&self.server, frame)? else {
+            return Ok(());
+        };
+        // However little there is to be done, a frozen control group may keep us from it.
+        if image.len() <= SMALL {
+            // A thread that keeps the lines costs more here than the work itself: it was 2 ms of a
+            // return of 24 ms, on a machine that had something else to do.
+            return self.accompanied(|away| {
+                homeward.begin(&mut away.server, &away.original, &mut away.held, &image)
+            });
+        }
+        let (server, original, held) = (&mut self.server, &self.original, &mut self.held);
+        self.connections.meanwhile(usize::MAX, || {
+            homeward.begin(server, original, held, &image)
+        })
     }
 
     /// The guest has sent everything.
