@@ -8,8 +8,12 @@
 use crate::cgroup::{self, Version};
 use crate::kernel_file;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+/// So many files of groups stay open, for one process; of groups further up they are opened for each look.
+const OPEN_MAX: usize = 16;
 
 /// The groups whose freeze would hold one process, as it was in them when it was last looked at.
 ///
@@ -20,24 +24,29 @@ pub struct Freezers {
     pid: i32,
     /// /proc/PID/cgroup.
     source: Option<File>,
-    /// What that said then.
-    membership: Vec<u8>,
+    /// What that said then, if all of it could be looked at.
+    membership: Option<Vec<u8>>,
     /// Its own group and all above it, in each hierarchy that can freeze.
     groups: Vec<Group>,
 }
 
 #[derive(Debug)]
 struct Group {
+    version: Version,
     directory: PathBuf,
     /// Says 1 if the group is frozen.
-    freeze: File,
+    freeze: Option<File>,
 }
 
 impl Group {
-    fn is_frozen(&self) -> bool {
+    fn is_frozen(&self) -> io::Result<bool> {
+        let Some(freeze) = &self.freeze else {
+            let path = self.directory.join(file_of(self.version));
+            return Ok(cgroup::number(&path) == Some(1));
+        };
         let mut digit = [0];
-        // A group that was removed has no process any more.
-        self.freeze.read_at(&mut digit, 0).is_ok() && digit == *b"1"
+        freeze.read_exact_at(&mut digit, 0)?;
+        Ok(digit == *b"1")
     }
 }
 
@@ -47,7 +56,7 @@ impl Freezers {
         Self {
             pid,
             source: None,
-            membership: Vec::new(),
+            membership: None,
             groups: Vec::new(),
         }
     }
@@ -61,12 +70,30 @@ impl Freezers {
         }
         let now = self.source.as_ref().map(kernel_file::read_again);
         let now = now.and_then(Result::ok).unwrap_or_default();
-        if now != self.membership {
-            self.groups = groups_of(self.pid);
-            self.membership = now;
+        if self.membership.as_ref() == Some(&now)
+            && let Ok(frozen) = self.first_frozen()
+        {
+            return frozen;
         }
-        let frozen = self.groups.iter().find(|group| group.is_frozen());
-        frozen.map(|group| group.directory.clone())
+        // It is in other groups, or one was removed: another one may have its name by now.
+        let (groups, whole) = groups_of(self.pid);
+        self.groups = groups;
+        self.membership = whole.then_some(now);
+        self.first_frozen().unwrap_or_else(|_| {
+            self.membership = None;
+            None
+        })
+    }
+
+    /// # Errors
+    /// A group was removed.
+    fn first_frozen(&self) -> io::Result<Option<PathBuf>> {
+        for group in &self.groups {
+            if group.is_frozen()? {
+                return Ok(Some(group.directory.clone()));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -85,22 +112,29 @@ pub fn sentence(group: &Path) -> String {
     )
 }
 
-fn groups_of(pid: i32) -> Vec<Group> {
+/// The groups, and whether all of them that are kept open could be opened.
+fn groups_of(pid: i32) -> (Vec<Group>, bool) {
     let memberships = cgroup::of(&pid.to_string()).into_iter();
     let freezing = memberships.filter(|one| one.version == Version::Two || one.has("freezer"));
-    let mut groups = Vec::new();
+    let (mut groups, mut whole) = (Vec::new(), true);
     for membership in freezing {
+        let version = membership.version;
         let mut at = Some(membership.directory.as_path());
         // The first group of a hierarchy cannot be frozen.
-        while let Some(here) = at
-            && let Ok(freeze) = File::open(here.join(file_of(membership.version)))
-        {
-            let directory = here.to_path_buf();
-            groups.push(Group { directory, freeze });
+        while let Some(here) = at.filter(|here| here.join(file_of(version)).exists()) {
+            let open = groups.len() < OPEN_MAX;
+            let freeze = open.then(|| File::open(here.join(file_of(version))).ok());
+            let freeze = freeze.flatten();
+            whole &= freeze.is_some() || !open;
+            groups.push(Group {
+                version,
+                directory: here.to_path_buf(),
+                freeze,
+            });
             at = here.parent();
         }
     }
-    groups
+    (groups, whole)
 }
 
 fn file_of(version: Version) -> &'static str {
@@ -152,6 +186,17 @@ mod tests {
                     assert_eq!(freezers.frozen().as_ref(), Some(group));
                     fs::write(group.join(file), off).expect("thawed");
                     assert_eq!(freezers.frozen(), None);
+                }
+            }
+            if moved.is_ok() {
+                // Removed and made again while nobody looked: nothing but its name is as before.
+                fs::write(above.join("cgroup.procs"), pid.to_string()).expect("moved out");
+                fs::remove_dir(&inner).expect("removed");
+                fs::create_dir(&inner).expect("made again");
+                fs::write(inner.join("cgroup.procs"), pid.to_string()).expect("moved in");
+                if fs::write(inner.join(file), on).is_ok() {
+                    assert_eq!(freezers.frozen().as_ref(), Some(&inner));
+                    fs::write(inner.join(file), off).expect("thawed");
                 }
             }
             let _ = fs::write(membership.directory.join("cgroup.procs"), pid.to_string());
