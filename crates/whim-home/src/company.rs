@@ -1,4 +1,4 @@
-//! What a host hears of us while we wait for a deputy whose control group is frozen.
+//! What a host hears of us while we wait for a thread of the deputy, whose control group may be frozen.
 
 use crate::connections::{Connections, clocks};
 use std::ops::{Deref, DerefMut};
@@ -24,26 +24,26 @@ impl Company {
         }
     }
 
-    /// Has the guest stand still, and lets its host hear of us and us of it. What the guest asks for
-    /// meanwhile is kept until we are back in the loop.
+    /// Lets the host hear of us and us of it; has the guest stand still if the group is `frozen`. What the
+    /// guest asks for meanwhile is kept until we are back in the loop.
     ///
     /// # Errors
     /// The host breaks the protocol.
-    pub(crate) fn keep(&mut self) -> Result<(), ChannelError> {
-        let frozen = (!self.connections.told_frozen).then_some(ToGuest::Frozen { frozen: true });
+    pub(crate) fn keep(&mut self, frozen: bool) -> Result<(), ChannelError> {
+        let is_news = frozen && !self.connections.told_frozen;
+        let frozen = is_news.then_some(ToGuest::Frozen { frozen: true });
         let calls = &self.connections.calls;
         let beat = self.beaten.elapsed() >= self.every && calls.is_connected();
         let beat = beat.then(|| ToGuest::Heartbeat { clocks: clocks() });
         for message in frozen.into_iter().chain(beat) {
             let queued = self.connections.queue(&message, &[]);
             queued.map_err(|error| ChannelError::Protocol(error.to_string()))?;
-            self.connections.told_frozen = true;
+            self.connections.told_frozen |= is_news;
             self.beaten = Instant::now();
         }
         let Connections { calls, pages, .. } = &mut self.connections;
         for line in [calls, pages] {
-            line.tick()?;
-            line.receive()?;
+            line.keep();
             line.flush()?;
         }
         Ok(())

@@ -182,7 +182,7 @@ impl Channel {
         &self.peer
     }
 
-    /// Reads what the socket has, at most about 4 MiB a call, and nothing while [`READY_MAX`] bytes
+    /// Reads what the socket has, at most about half a MiB a call, and nothing while [`READY_MAX`] bytes
     /// wait to be fetched: fetch all frames before you wait again.
     ///
     /// # Errors

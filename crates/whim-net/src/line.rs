@@ -31,6 +31,8 @@ const TRY_MIN: Duration = Duration::from_millis(250);
 const TRY_MAX: Duration = Duration::from_secs(5);
 /// If more bytes than this are kept, sending first reads acknowledgements.
 const LOOK_BYTES: usize = 2 << 20;
+/// How many times a connection that cannot be written to any more is read: there may be so many pieces in the socket.
+const LAST_READS: usize = 8;
 /// Longest sleep of a step that blocks, before it checks the time again.
 const STEP: Duration = Duration::from_millis(100);
 /// How long the other side has to receive a goodbye.
@@ -415,7 +417,7 @@ impl Line {
 
     /// Takes in what has come, sends what is queued, and makes a lost connection again. For an owner that has
     /// something else to do: what is wrong with the line is reported by the next [`Line::flush`].
-    pub(crate) fn keep(&mut self) {
+    pub fn keep(&mut self) {
         let mut kept = self.receive().map(drop);
         // As long as nothing is read, the other side's silence means nothing.
         if self.ready_bytes < READY_MAX {
@@ -468,7 +470,13 @@ impl Line {
             Ok(done) => Ok(done),
             Err(error) => {
                 // The last bytes that the peer sent may still be there to be read.
-                let last = channel.receive();
+                let mut last = channel.receive();
+                for _ in 1..LAST_READS {
+                    if !matches!(last, Ok(Received::Open)) {
+                        break;
+                    }
+                    last = channel.receive();
+                }
                 self.take_frames()?;
                 match last {
                     Ok(Received::Closed) => self.closed()?,

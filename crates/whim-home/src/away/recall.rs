@@ -13,7 +13,7 @@ use whim_journey::recall::{Cut, Event as RecallEvent};
 use whim_sys::cgroup::memory_room;
 
 /// An encoded image of up to so many bytes, a few hundred mappings and threads, is taken over within
-/// milliseconds, unless the deputy stands still.
+/// milliseconds, unless a thread of the deputy has to be waited for.
 const SMALL: usize = 64 << 10;
 
 impl Away {
@@ -72,9 +72,9 @@ impl Away {
         let Some(image) = homeward.frame(&self.server, frame)? else {
             return Ok(());
         };
-        // However little there is to be done, a frozen control group may keep us from it.
         if image.len() <= SMALL {
-            // A thread that keeps the lines costs more here than the work itself: it was 1 ms of a
+            // However little there is to be done, the deputy may be waited for: its company keeps the
+            // lines then. A thread that does, as below, costs more than the work itself: it was 1 ms of a
             // return of 21 ms, where both sides want all CPUs of one machine.
             return self.accompanied(|away| {
                 homeward.begin(&mut away.server, &away.original, &mut away.held, &image)

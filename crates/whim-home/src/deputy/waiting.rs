@@ -38,8 +38,8 @@ impl Deputy {
     }
 
     /// To be called again and again while a thread is waited for: whether that takes longer than it
-    /// may. While the group is frozen, the host is kept company instead, because it would take our
-    /// silence for our end.
+    /// may. Meanwhile the host is kept company, because it would take our silence for our end; the time
+    /// in which the group is frozen does not count.
     ///
     /// # Errors
     /// The host breaks the protocol.
@@ -54,15 +54,15 @@ impl Deputy {
         // Trap: a-frozen-group-looks-like-a-lost-thread
         let frozen = self.freezers.frozen().is_some();
         pulse::hold(frozen);
+        let begun = Instant::now();
+        if let Some(company) = &mut self.company {
+            company.keep(frozen)?;
+        }
         if !frozen {
-            waiting.looked = Instant::now();
+            waiting.looked = begun;
             return Ok(waiting.begun.elapsed() > limit);
         }
-        let begun = Instant::now();
         waiting.begun = begun;
-        if let Some(company) = &mut self.company {
-            company.keep()?;
-        }
         std::thread::sleep(FROZEN_SLEEP);
         self.held += begun.elapsed();
         Ok(false)
