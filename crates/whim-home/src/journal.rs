@@ -61,7 +61,8 @@ struct Entry {
     line: String,
     /// The disk has to have it, too.
     is_synced: bool,
-    done: Sender<io::Result<()>>,
+    /// Hears how it ended; none if nobody waits for that.
+    done: Option<Sender<io::Result<()>>>,
 }
 
 #[derive(Debug)]
@@ -123,9 +124,11 @@ impl Shared {
         while let Some(entry) = self.next() {
             let written = self.writer().write(&entry);
             // Nobody waits any more for a note that took long, or if the move has failed.
-            if let Err(unheard) = entry.done.send(written)
-                && let Err(error) = unheard.0
-            {
+            let unheard = match entry.done {
+                Some(done) => done.send(written).err().map_or(Ok(()), |unheard| unheard.0),
+                None => written,
+            };
+            if let Err(error) = unheard {
                 tracing::warn!(%error, "the journal lacks an entry");
             }
         }
@@ -173,7 +176,15 @@ impl Journal {
 
     /// As [`note`](Self::note), without a wait: it is written before whatever comes next.
     pub(crate) fn note_soon(&mut self, event: &Event) {
-        if let Err(error) = self.enter(event, false) {
+        let entered = self.line(event).and_then(|line| {
+            let (is_synced, done) = (false, None);
+            self.enter_entry(Entry {
+                line,
+                is_synced,
+                done,
+            })
+        });
+        if let Err(error) = entered {
             tracing::warn!(%error, "the journal lacks an entry");
         }
     }
@@ -204,6 +215,11 @@ impl Journal {
     }
 
     fn enter(&self, event: &Event, is_synced: bool) -> io::Result<Syncing> {
+        self.enter_line(self.line(event)?, is_synced)
+    }
+
+    /// The line of an event, if there is room for it.
+    fn line(&self, event: &Event) -> io::Result<String> {
         if self.shared.waiting().entries.len() >= MOST_WAITING {
             return Err(io::Error::other(format!(
                 "{MOST_WAITING} entries wait for the disk already"
@@ -211,18 +227,24 @@ impl Journal {
         }
         let mut line = serde_json::to_string(event)?;
         line.push('\n');
-        self.enter_line(line, is_synced)
+        Ok(line)
     }
 
     /// Hands a line over, however many wait: the last one, on which [`Drop`] waits, has to find room.
     fn enter_line(&self, line: String, is_synced: bool) -> io::Result<Syncing> {
         let (sender, done) = channel();
-        let mut waiting = self.shared.waiting();
-        waiting.entries.push_back(Entry {
+        self.enter_entry(Entry {
             line,
             is_synced,
-            done: sender,
-        });
+            done: Some(sender),
+        })?;
+        Ok(Syncing { done })
+    }
+
+    fn enter_entry(&self, entry: Entry) -> io::Result<()> {
+        let is_synced = entry.is_synced;
+        let mut waiting = self.shared.waiting();
+        waiting.entries.push_back(entry);
         if !waiting.is_served {
             let shared = Arc::clone(&self.shared);
             let thread = std::thread::Builder::new();
@@ -240,7 +262,7 @@ impl Journal {
                 }
             }
         }
-        Ok(Syncing { done })
+        Ok(())
     }
 }
 
