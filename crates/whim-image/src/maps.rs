@@ -114,11 +114,12 @@ pub fn read_executed(pid: i32) -> Result<Vec<MapEntry>, MapsError> {
     read(pid)
 }
 
-/// Whether a process executes a program: it has not ended, and is no thread of the kernel.
+/// Whether a process runs a program, or will in a moment: it does not end, and is no thread of the kernel.
 fn has_program(pid: i32) -> bool {
-    /// Of the flags in /proc/PID/stat: PF_KTHREAD of the kernel's include/linux/sched.h.
-    const OF_KERNEL: u64 = 0x0020_0000;
-    let text = kernel_file::read_text(format!("/proc/{pid}/stat")).unwrap_or_default();
+    /// Of the flags in /proc/PID/stat: PF_EXITING and PF_KTHREAD of the kernel's include/linux/sched.h.
+    const NONE: u64 = 0x4 | 0x0020_0000;
+    let text = kernel_file::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
     // The name before it may contain anything.
     let (_, fields) = text.rsplit_once(')').unwrap_or_default();
     let mut fields = fields.split_ascii_whitespace();
@@ -126,7 +127,7 @@ fn has_program(pid: i32) -> bool {
         .next()
         .is_some_and(|state| !matches!(state, "Z" | "X"));
     let flags = fields.nth(5).and_then(|flags| flags.parse().ok());
-    is_alive && flags.unwrap_or(0) & OF_KERNEL == 0
+    is_alive && flags.unwrap_or(0) & NONE == 0
 }
 
 /// What the kernel has told the program of a process, which differs from program to program; nothing, if it has not

@@ -50,7 +50,8 @@ pub(crate) async fn run(ground: Arc<Ground>, sample: impl Fn() -> Sample) {
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
-        let batch = lock(&ground.history().recorder).add(now_ms(), &sample());
+        let sample = sample();
+        let batch = lock(&ground.history().recorder).add(now_ms(), &sample);
         if let Some(batch) = batch {
             let ground = Arc::clone(&ground);
             let written = tokio::task::spawn_blocking(move || write(&ground, &batch)).await;
