@@ -43,6 +43,12 @@ pub fn result_when_over(number: u64) -> i64 {
     stopped(number).expired
 }
 
+/// The argument that points to where the kernel writes what is left of the call's time when it is interrupted.
+#[must_use]
+pub fn rest_of_time(number: u64) -> Option<usize> {
+    stopped(number).rest
+}
+
 /// The transfer of a call with these arguments, if a stop may leave it short. (It has to block as well.)
 pub fn transfer(number: u64, args: &[u64; 6]) -> Option<Transfer> {
     let transfer = stopped(number).transfer?;

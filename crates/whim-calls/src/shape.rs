@@ -33,7 +33,7 @@ pub(crate) enum Size {
     Int { index: usize, unit: u64, most: u64 },
     /// An unsigned 32-bit count in an argument.
     Unsigned { index: usize, unit: u64, most: u64 },
-    /// A byte for each page of a length of 64 bits in an argument.
+    /// As many bytes as a length in an argument (64 bits) has pages.
     BytePerPage { index: usize, most: u64 },
 }
 
@@ -124,11 +124,11 @@ pub(crate) enum Gate {
 pub(crate) enum Touched {
     /// Nothing: it has no pointer that the kernel follows.
     Nothing,
-    /// What its arguments point to, which is short, but for these arrays: which argument points to one, and how
-    /// long it is.
+    /// What its arguments point to. That is short, except for these arrays; of each: which argument points to it, and
+    /// how long it is.
     Pointers(&'static [(usize, Size)]),
-    /// The same, and the words to which the entries of an array of `struct futex_waitv` point: as many as the
-    /// second argument says, from the first on.
+    /// The first argument points to an array of `struct futex_waitv`, and the second says how many entries it has; each
+    /// entry points to a word, which is touched as well.
     Waiters,
 }
 
@@ -209,6 +209,12 @@ impl Row {
         self
     }
 
+    /// When it is interrupted, the kernel writes what is left of its time to where this argument points.
+    pub(crate) const fn rest(mut self, index: usize) -> Self {
+        self.stopped.rest = Some(index);
+        self
+    }
+
     /// Its timeout is relative only under this condition.
     pub(crate) const fn relative_if(mut self, only: Only) -> Self {
         if let Some((time, _)) = self.stopped.time {
@@ -267,7 +273,7 @@ impl Row {
         self
     }
 
-    /// It runs in the guest, always or for some arguments, and has pointers; to these arrays among others.
+    /// It runs in the guest, always or for some arguments, and has pointers. Some of them may point to these arrays.
     pub(crate) const fn points(mut self, arrays: &'static [(usize, Size)]) -> Self {
         self.touched = Touched::Pointers(arrays);
         self

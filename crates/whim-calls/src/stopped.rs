@@ -105,13 +105,15 @@ pub(crate) struct Stopped {
     /// What it answers when its time is over.
     pub(crate) expired: i64,
     pub(crate) transfer: Option<Transfer>,
+    /// The argument that points to where the kernel writes what is left of its time when it is interrupted.
+    pub(crate) rest: Option<usize>,
     /// It waits until the process that it has made lets it go.
     pub(crate) waits_for_child: bool,
     /// It runs in a guest, and a signal may end it with -ERESTARTSYS.
     pub(crate) restarts_here: bool,
     /// The argument that points to the signal mask under which it waits.
     pub(crate) own_mask: Option<usize>,
-    /// It waits for signals themselves, under a mask of its own or by taking them out of the queue.
+    /// It waits for nothing but signals: `rt_sigsuspend` for a handler, `rt_sigtimedwait` to take one.
     pub(crate) waits_for_signals: bool,
 }
 
@@ -122,6 +124,7 @@ impl Stopped {
         // EAGAIN
         expired: -11,
         transfer: None,
+        rest: None,
         waits_for_child: false,
         restarts_here: false,
         own_mask: None,

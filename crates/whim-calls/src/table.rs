@@ -155,7 +155,7 @@ table! {
     dup2 => forward(&[]);
     pause => local();
     nanosleep => local()
-        .time(Time::Timespec(0), 0)
+        .time(Time::Timespec(0), 0).rest(1)
         .points(&[]);
     getitimer => decided(decide::getitimer, "ITIMER_REAL: forwarded; others: local")
         .gate(Gate::TrapIf { index: 0, values: &[0], negative: false })
@@ -387,7 +387,7 @@ table! {
         .points(&[]);
     clock_nanosleep => local_but(decide::clock_nanosleep, "goes home for CPU and alarm clocks")
         .gate(Gate::TrapIf { index: 0, values: &[2, 3, 8, 9], negative: true })
-        .time(Time::Timespec(2), 0).relative_if(NOT_ABSOLUTE)
+        .time(Time::Timespec(2), 0).relative_if(NOT_ABSOLUTE).rest(3)
         .points(&[]);
     exit_group => here(decide::exit_group, "the process ends on both sides, acknowledged");
     epoll_wait => nested(nested::epoll_wait, "events").waits()

@@ -191,11 +191,7 @@ impl Guest {
 fn rest_ns(process: i32, registers: &Registers, elapsed: impl FnOnce() -> u64) -> Option<u64> {
     let args = registers.arguments();
     let (_, total) = relative_timeout(process, registers.orig_rax, &args)?;
-    let told = match i64::try_from(registers.orig_rax).ok()? {
-        libc::SYS_nanosleep => args[1],
-        libc::SYS_clock_nanosleep => args[3],
-        _ => 0,
-    };
+    let told = whim_calls::rest_of_time(registers.orig_rax).map_or(0, |index| args[index]);
     if told == 0 {
         return Some(total.saturating_sub(elapsed()));
     }

@@ -20,6 +20,7 @@ use thiserror::Error;
 use whim_calls::{GuestMemory, has_signals_of_its_own};
 use whim_image::capture::{CaptureError, CaptureOptions, Captured, InFlight};
 use whim_image::freeze::{FreezeError, Frozen};
+use whim_image::freeze_calls;
 use whim_image::maps;
 use whim_image::reserve;
 use whim_image::sharing::Alone;
@@ -731,14 +732,12 @@ fn continuation(
 /// call it is; then any of its arguments may point there.
 fn rest_of_sleep(call: &whim_model::Syscall, memory: &impl GuestMemory) -> Vec<WireRegion> {
     const TIMESPEC_LENGTH: u64 = 16;
-    let candidates = match i64::from_ne_bytes(call.number.to_ne_bytes()) {
-        libc::SYS_nanosleep => vec![call.args[1]],
-        libc::SYS_clock_nanosleep => vec![call.args[3]],
-        libc::SYS_restart_syscall => vec![call.args[1], call.args[3]],
-        _ => Vec::new(),
-    };
+    let is_unknown = call.number == freeze_calls::RESTART_SYSCALL;
+    let calls = whim_calls::rows().iter().map(whim_calls::Row::number);
+    let calls = calls.filter(|number| is_unknown || *number == call.number);
+    let pointers = calls.filter_map(whim_calls::rest_of_time);
     let writable = |address: &u64| memory.writable(*address, TIMESPEC_LENGTH);
-    let places = candidates.into_iter().filter(writable);
+    let places = pointers.map(|index| call.args[index]).filter(writable);
     places
         .map(|address| WireRegion {
             address,
