@@ -197,13 +197,13 @@ impl Deck {
         Ok(deck)
     }
 
-    /// How many threads it has places for.
+    /// For how many threads it has seats.
     #[must_use]
     pub fn seats(&self) -> usize {
         self.seats
     }
 
-    /// Makes a place ready for a new thread, whatever the one before it left there.
+    /// Makes a seat ready for a new thread, whatever the one before it left there.
     pub fn clear(&self, seat: usize) {
         let request = self.requested(seat, REQUEST).load(Ordering::SeqCst);
         self.requested(seat, NOTIFY).store(0, Ordering::Relaxed);

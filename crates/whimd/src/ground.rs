@@ -1,4 +1,4 @@
-//! What every room of the daemon stands on. It knows of none of them.
+//! What the rooms of the daemon stand on, from `host` up, and the tasks of `members` and `past`, whose states it has.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};

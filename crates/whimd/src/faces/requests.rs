@@ -105,7 +105,8 @@ pub(crate) async fn ask(
     Ok((all, text))
 }
 
-/// The process of this node that a request is about. A move waits for what begins by itself, when it has looked at it.
+/// The process of this node that a request is about, and which is waited for if it is only beginning. `Migrate` is not
+/// here: that waits by itself (`moving::migrate_for`).
 fn about(request: &Request) -> Option<i32> {
     match request {
         Request::Adopt { pid }

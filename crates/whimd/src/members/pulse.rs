@@ -55,7 +55,7 @@ const ABOUTS_MAX: usize = 2048;
 /// Messages that wait to be sealed.
 type Waiting = VecDeque<(Kind, Vec<u8>)>;
 
-/// What rooms above know of this node, and others are told or asked for.
+/// What the pulse has to know of this node, and rooms above know.
 pub(crate) trait OwnNode: Send + Sync {
     /// What this node tells of itself.
     fn report(&self) -> Report;
