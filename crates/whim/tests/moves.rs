@@ -180,10 +180,10 @@ fn daemons_restart_while_guests_run() {
     let count = 2_000_000;
     let words = ["sh", "-c", COUNT, "sh", &count.to_string()];
     let mut program = Program::start(&place, &network, &a, &["--on", "b"], &words);
-    until("the first move", || {
-        (program.row(&a)["where"] == "b").then_some(())
+    // It is at b while the move is still being noted.
+    let before = until("the first move", || {
+        Some(program.row(&a)).filter(|row| row["where"] == "b" && row["state"] == "away")
     });
-    let before = program.row(&a);
     a.stop();
     b.stop();
     b.run();
