@@ -7,7 +7,7 @@ use crate::guest::Guest;
 use crate::memory::{STACK_ROOM, growing};
 use crate::pager::{self, PagerError, Shared};
 use crate::sandbox::{GuestRequest, Sandbox, SandboxError};
-use crate::table::{Arrival as PageArrival, Piece};
+use crate::table::{PageSource, Piece};
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
@@ -336,7 +336,7 @@ fn note_own(shared: &Shared, mapping: &Mapping, at: u64, length: u64) {
     let first = (offset + (at - mapping.start)) / PAGE_SIZE;
     let mut table = shared.table();
     for number in first..first + length / PAGE_SIZE {
-        table.note((id, number), PageArrival::Own);
+        table.note((id, number), PageSource::Own);
     }
 }
 

@@ -5,7 +5,7 @@ use crate::cut::{asking, is_made_again, rewound, was_cut};
 use crate::error::GuestError;
 use crate::guest::{Guest, Kind, Thread, Trace};
 use crate::signals::Effect;
-use crate::table::Arrival;
+use crate::table::PageSource;
 use std::time::Duration;
 use whim_image::freeze_calls::{self, ERESTARTNOINTR};
 use whim_image::maps::{self, FlagTable};
@@ -621,7 +621,7 @@ impl Guest {
         let table = self.shared.table();
         let nothing = |at: &u64| {
             let number = (offset + (at - mapping.start)) / PAGE_SIZE;
-            table.arrival((id, number)) == Some(Arrival::Nothing)
+            table.arrival((id, number)) == Some(PageSource::Nothing)
         };
         let first = (start..end).step_by(4096).find(nothing);
         first.unwrap_or(end) - start
@@ -642,7 +642,7 @@ impl Guest {
                 Backing::File { id, offset } => {
                     let at = address + index as u64 * PAGE_SIZE;
                     let number = (offset + (at - mapping.start)) / PAGE_SIZE;
-                    table.arrival((id, number)) != Some(Arrival::Fetched(xxh3_64(page)))
+                    table.arrival((id, number)) != Some(PageSource::Fetched(xxh3_64(page)))
                 }
                 _ => page.iter().any(|byte| *byte != 0),
             };

@@ -1,7 +1,7 @@
 //! Serves the guest's page faults from home. The pager is a thread of its own, because every thread
 //! that touches a missing page of the guest, our main thread included, has to wait for that page.
 
-use crate::table::{Arrival, Page, Piece, Table};
+use crate::table::{Page, PageSource, Piece, Table};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -547,7 +547,7 @@ impl Pager {
             self.demanded.remove(&page);
             let places = self.shared.table().places(page.0, offset, PAGE_SIZE);
             for piece in places {
-                self.shared.table().note(page, Arrival::Nothing);
+                self.shared.table().note(page, PageSource::Nothing);
                 self.refuse(piece.start, PAGE_SIZE)?;
             }
         }
@@ -613,7 +613,7 @@ impl Pager {
     fn note(&self, mapping: MappingId, offset: u64, bytes: &[u8]) {
         let mut table = self.shared.table();
         for (number, page) in (offset / PAGE_SIZE..).zip(bytes.chunks_exact(4096)) {
-            table.note((mapping, number), Arrival::Fetched(xxh3_64(page)));
+            table.note((mapping, number), PageSource::Fetched(xxh3_64(page)));
         }
     }
 

@@ -13,7 +13,7 @@
 use crate::cut::without_stop;
 use crate::error::GuestError;
 use crate::guest::{Guest, Trace};
-use crate::table::{Arrival, Page};
+use crate::table::{Page, PageSource};
 use std::ops::Range as Span;
 use std::sync::Arc;
 use whim_model::{MappingId, PAGE_SIZE, Range, Syscall};
@@ -174,11 +174,11 @@ impl Guest {
                 for (at, page, arrival) in table.here(piece) {
                     let is_backed = page.1 * PAGE_SIZE < *backed;
                     let unless_written = match arrival {
-                        Arrival::Fetched(hash) if is_backed => Some(hash),
+                        PageSource::Fetched(hash) if is_backed => Some(hash),
                         // A truncation removes the program's own pages, too.
                         // Trap: a-truncated-page-stays
-                        Arrival::Fetched(_) | Arrival::Own if !is_backed => None,
-                        Arrival::Nothing if is_backed => None,
+                        PageSource::Fetched(_) | PageSource::Own if !is_backed => None,
+                        PageSource::Nothing if is_backed => None,
                         _ => continue,
                     };
                     let suspect = Suspect {

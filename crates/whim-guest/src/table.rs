@@ -29,7 +29,7 @@ impl Piece {
 
 /// How a page came here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrival {
+pub enum PageSource {
     /// It was fetched; the hash of what home has.
     Fetched(u64),
     /// It came with the image: the guest's own copy, which home does not have.
@@ -44,7 +44,7 @@ pub struct Table {
     pieces: BTreeMap<u64, Piece>,
     /// Where the pieces of each mapping begin.
     starts: BTreeSet<(MappingId, u64)>,
-    pages: HashMap<Page, Arrival>,
+    pages: HashMap<Page, PageSource>,
     /// Whether a page was ever noted that is behind the end of its file: most guests never have one.
     has_nothing: bool,
     /// How many pieces show a mapping.
@@ -205,7 +205,7 @@ impl Table {
 
     /// The pages of a piece of which is known how they came, ascending, with their addresses.
     #[must_use]
-    pub fn here(&self, piece: &Piece) -> Vec<(u64, Page, Arrival)> {
+    pub fn here(&self, piece: &Piece) -> Vec<(u64, Page, PageSource)> {
         let count = (piece.end - piece.start) / PAGE_SIZE;
         let at = |page: Page, arrival| {
             let offset = (page.1 * PAGE_SIZE).checked_sub(piece.offset)?;
@@ -319,8 +319,8 @@ impl Table {
     }
 
     /// Notes a page that is here now.
-    pub fn note(&mut self, page: Page, arrival: Arrival) {
-        self.has_nothing |= arrival == Arrival::Nothing;
+    pub fn note(&mut self, page: Page, arrival: PageSource) {
+        self.has_nothing |= arrival == PageSource::Nothing;
         self.pages.insert(page, arrival);
     }
 
@@ -330,7 +330,7 @@ impl Table {
     }
 
     #[must_use]
-    pub fn arrival(&self, page: Page) -> Option<Arrival> {
+    pub fn arrival(&self, page: Page) -> Option<PageSource> {
         self.pages.get(&page).copied()
     }
 
@@ -350,7 +350,7 @@ impl Table {
             addresses.map(move |at| (at, piece.page(at)))
         });
         pages
-            .filter(|(_, page)| self.arrival(*page) == Some(Arrival::Nothing))
+            .filter(|(_, page)| self.arrival(*page) == Some(PageSource::Nothing))
             .map(|(at, _)| at)
             .collect()
     }
@@ -541,11 +541,11 @@ mod tests {
     fn a_mapping_is_given_back_when_no_piece_shows_it() {
         let mut table = Table::default();
         table.insert(piece(10, 20, 1, 0));
-        table.note((MappingId(1), 2), Arrival::Own);
-        table.note((MappingId(1), 7), Arrival::Own);
+        table.note((MappingId(1), 2), PageSource::Own);
+        table.note((MappingId(1), 7), PageSource::Own);
         table.unmap(range(11, 14));
         assert_eq!(table.arrival((MappingId(1), 2)), None, "it is unmapped");
-        assert_eq!(table.arrival((MappingId(1), 7)), Some(Arrival::Own));
+        assert_eq!(table.arrival((MappingId(1), 7)), Some(PageSource::Own));
         table.relocate(10 * P, 40 * P, P);
         table.relocate(14 * P, 44 * P, 6 * P);
         assert_eq!(table.take_released(9), [], "two pieces show it");
@@ -564,16 +564,20 @@ mod tests {
         for end in [20, 1 << 40] {
             let mut table = Table::default();
             table.insert(piece(10, end, 1, 5));
-            for (number, arrival) in [(9, Arrival::Own), (5, Arrival::Nothing), (4, Arrival::Own)] {
+            for (number, arrival) in [
+                (9, PageSource::Own),
+                (5, PageSource::Nothing),
+                (4, PageSource::Own),
+            ] {
                 table.note((MappingId(1), number), arrival);
             }
-            table.note((MappingId(2), 6), Arrival::Own);
+            table.note((MappingId(2), 6), PageSource::Own);
             let whole = *table.of(MappingId(1)).next().expect("inserted");
             let here: Vec<_> = table.here(&whole);
             let page = |number| (MappingId(1), number);
             let expected = [
-                (10 * P, page(5), Arrival::Nothing),
-                (14 * P, page(9), Arrival::Own),
+                (10 * P, page(5), PageSource::Nothing),
+                (14 * P, page(9), PageSource::Own),
             ];
             assert_eq!(here, expected);
         }
@@ -598,7 +602,7 @@ mod tests {
     fn missing_pages_are_those_that_never_came() {
         let mut table = Table::default();
         table.insert(piece(10, 20, 1, 0));
-        table.note((MappingId(1), 2), Arrival::Own);
+        table.note((MappingId(1), 2), PageSource::Own);
         assert_eq!(
             table.missing(11 * P + 7, 2 * P),
             [range(11, 12), range(13, 14)]
@@ -612,10 +616,10 @@ mod tests {
     fn pages_behind_the_end_of_a_file_are_found() {
         let mut table = Table::default();
         table.insert(piece(10, 20, 1, 0));
-        table.note((MappingId(1), 2), Arrival::Own);
+        table.note((MappingId(1), 2), PageSource::Own);
         assert!(table.behind_end(0, 99 * P).is_empty());
         for number in [3, 4, 9] {
-            table.note((MappingId(1), number), Arrival::Nothing);
+            table.note((MappingId(1), number), PageSource::Nothing);
         }
         assert_eq!(table.behind_end(0, 99 * P), [13 * P, 14 * P, 19 * P]);
         assert_eq!(table.behind_end(13 * P - 1, 2), [13 * P]);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use support::World;
 use whim_guest::pager::{self, IN_FLIGHT_MAX, Shared};
-use whim_guest::table::{Arrival, Piece};
+use whim_guest::table::{PageSource, Piece};
 use whim_journey::frame::Kind;
 use whim_journey::message::{self, PageRequest};
 use whim_journey::session::Stamp;
@@ -115,7 +115,9 @@ fn page_requests_beyond_their_limit_wait_their_turn() {
     // Once the pager has answered this, it has done all that it does about the others.
     let here = (last + 1) * STRIDE;
     let number = here / PAGE_SIZE;
-    shared.table().note((MAPPING, number), Arrival::Fetched(0));
+    shared
+        .table()
+        .note((MAPPING, number), PageSource::Fetched(0));
     shared.wish(vec![page(START + here)]);
     assert!(hears(&shared), "nobody says that the page is here");
     let received = home.receive_frame(Duration::ZERO);
@@ -147,7 +149,7 @@ fn pages_that_came_before_they_were_missed_are_told_of() {
     let missing = shared.table().missing(START, PAGE_SIZE);
     assert_eq!(missing, [Range { start: START, end }]);
     // A fault of another thread has brought it meanwhile.
-    shared.table().note((MAPPING, 0), Arrival::Fetched(0));
+    shared.table().note((MAPPING, 0), PageSource::Fetched(0));
     shared.wish(missing);
     assert!(hears(&shared), "nobody says that the page is here");
     assert_eq!(shared.take_arrived(), Ok(()));
@@ -209,7 +211,7 @@ fn what_home_has_read_before_a_change_is_asked_for_anew() {
     assert!(hears(&shared), "nobody says that it has come");
     let hash = xxhash_rust::xxh3::xxh3_64(&[b'b'; 4096]);
     let arrival = shared.table().arrival((MAPPING, 0));
-    assert_eq!(arrival, Some(Arrival::Fetched(hash)));
+    assert_eq!(arrival, Some(PageSource::Fetched(hash)));
     home.close();
     let _ = guest.wait().expect("it was killed");
 }

@@ -26,7 +26,7 @@ use crate::moves::moving;
 use crate::past::events::now_ms;
 use crate::settings::Settings;
 use state::{Balancing, LIVES};
-use watch::{Observed, Place, Seen};
+use watch::{Observed, Place, Reading};
 use whim_balance::balancer::Verdict;
 use whim_control::protocol::{Decided, NodeState, RunClass};
 use whim_machine::class::Class;
@@ -426,7 +426,7 @@ fn watch_one(
     };
     let seen = match away {
         None => watch::at_home(stat.pid, stat),
-        Some(status) => Seen {
+        Some(status) => Reading {
             ran_ns: status.cpu_ns,
             busy_ns: status.busy_ns,
             counted: (status.busy_ns > 0).then_some(status.counted_ms),

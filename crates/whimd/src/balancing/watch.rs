@@ -28,7 +28,7 @@ const ASKS_MUCH: f64 = 100.0;
 
 /// One sample of a process; all but memory counts from its beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Seen {
+pub(super) struct Reading {
     /// Nanoseconds that all threads have run, and that they have run or waited for a CPU.
     pub ran_ns: u64,
     pub busy_ns: u64,
@@ -59,7 +59,7 @@ pub(super) struct Place {
 pub(super) struct Observed {
     pub start_time: u64,
     node: String,
-    last: Option<(Millis, Seen)>,
+    last: Option<(Millis, Reading)>,
     demand: PromptDemand,
     runs: Demand,
     asks: Demand,
@@ -109,7 +109,7 @@ impl Observed {
     }
 
     /// Takes a sample. `told`: its last change of place was asked for, by a user or by us.
-    pub(super) fn sample(&mut self, now: Millis, place: &Place, seen: Seen, told: bool) {
+    pub(super) fn sample(&mut self, now: Millis, place: &Place, seen: Reading, told: bool) {
         if place.node != self.node {
             if place.is_home && !told {
                 self.trips += 1.0;
@@ -128,7 +128,7 @@ impl Observed {
         }
         self.looks = self.looks.saturating_add(1);
         let last = self.last.replace((at, seen));
-        let same = |last: &Seen| last.counted.is_some() == seen.counted.is_some();
+        let same = |last: &Reading| last.counted.is_some() == seen.counted.is_some();
         let Some((then, before)) = last.filter(|(then, last)| *then < at && same(last)) else {
             return;
         };
@@ -230,9 +230,9 @@ impl Observed {
 
 /// What /proc says of a process that is at home.
 #[must_use]
-pub(super) fn at_home(pid: i32, stat: &processes::Stat) -> Seen {
+pub(super) fn at_home(pid: i32, stat: &processes::Stat) -> Reading {
     let (calls, bytes) = io(pid);
-    Seen {
+    Reading {
         ran_ns: stat
             .cpu_ticks
             .saturating_mul(1_000_000_000 / TICKS_PER_SECOND),
@@ -280,9 +280,9 @@ mod tests {
     }
 
     /// Samples a program once a second for so many seconds, in each of which it does so much.
-    fn watch(watched: &mut Observed, from: u64, seconds: u64, place: &Place, each: Seen) {
+    fn watch(watched: &mut Observed, from: u64, seconds: u64, place: &Place, each: Reading) {
         for second in from..=from + seconds {
-            let seen = Seen {
+            let seen = Reading {
                 ran_ns: each.ran_ns * second,
                 busy_ns: each.busy_ns * second,
                 counted: None,
@@ -297,10 +297,10 @@ mod tests {
 
     #[test]
     fn who_shares_a_core_wants_a_whole_one_at_home_and_away() {
-        let half = Seen {
+        let half = Reading {
             ran_ns: SECOND / 2,
             busy_ns: SECOND,
-            ..Seen::default()
+            ..Reading::default()
         };
         let mut watched = Observed::new(1, "n1", 0.0);
         watch(&mut watched, 0, 20, &place("n1", true), half);
@@ -320,11 +320,11 @@ mod tests {
         // Counted every second and a half, of which the program ran a tenth.
         for report in 0..20 {
             let at = 1_500 * report;
-            let seen = Seen {
+            let seen = Reading {
                 ran_ns: SECOND / 1_000 * at / 10,
                 busy_ns: SECOND / 1_000 * at + 1,
                 counted: Some(7_000 + at),
-                ..Seen::default()
+                ..Reading::default()
             };
             while second <= at {
                 watched.sample(second, &place("n2", false), seen, false);
@@ -337,19 +337,19 @@ mod tests {
 
     #[test]
     fn who_asks_home_much_loses_much() {
-        let reader = Seen {
+        let reader = Reading {
             ran_ns: SECOND / 5,
             busy_ns: SECOND / 5,
             calls: 2_000,
-            ..Seen::default()
+            ..Reading::default()
         };
         let mut watched = Observed::new(1, "n2", 0.0);
         watch(&mut watched, 0, 20, &place("n2", false), reader);
         assert!(watched.loses(0.1) > 2.0, "{}", watched.loses(0.1));
         // As soon as it computes again, it loses nothing.
-        let computes = Seen {
+        let computes = Reading {
             ran_ns: SECOND / 2,
-            ..Seen::default()
+            ..Reading::default()
         };
         watched.last = None;
         watch(&mut watched, 21, 20, &place("n2", false), computes);
@@ -358,11 +358,11 @@ mod tests {
 
     #[test]
     fn who_starts_programs_again_and_again_would_travel_for_each() {
-        let script = Seen {
+        let script = Reading {
             ran_ns: SECOND / 10,
             busy_ns: SECOND / 10,
             reaped: 500,
-            ..Seen::default()
+            ..Reading::default()
         };
         let mut watched = Observed::new(1, "n1", 0.0);
         watch(&mut watched, 0, 20, &place("n1", true), script);
@@ -372,7 +372,7 @@ mod tests {
     #[test]
     fn trips_that_were_not_asked_for_count() {
         let mut watched = Observed::new(1, "n2", 0.0);
-        let seen = Seen::default();
+        let seen = Reading::default();
         watched.sample(0, &place("n2", false), seen, false);
         watched.sample(1_000, &place("n2", false), seen, false);
         watched.sample(2_000, &place("n1", true), seen, true);

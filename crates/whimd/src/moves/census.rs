@@ -25,7 +25,7 @@ const FILE: &str = "candidates.json";
 
 /// Processes that the last scan has seen, and that need not be read again.
 #[derive(Debug, Default)]
-struct Seen {
+struct Scanned {
     /// When all processes were read, in milliseconds since the daemon began.
     at: u64,
     others: HashSet<i32>,
@@ -37,7 +37,7 @@ struct Seen {
 pub(crate) struct Census {
     ground: Arc<Ground>,
     candidates: Mutex<Candidates>,
-    seen: Mutex<Seen>,
+    seen: Mutex<Scanned>,
     probes: Arc<Probes>,
     /// Rung when there are new candidates.
     unsaved: Notify,

@@ -221,7 +221,7 @@ pub(crate) fn least_loaded(
         .as_ref()
         .map_or(home.as_str(), Journey::location)
         .to_string();
-    let mut candidates: Vec<(f64, String)> = Vec::new();
+    let mut nodes: Vec<(f64, String)> = Vec::new();
     for member in moves.ground().cluster().members() {
         if member.name == home || member.name == here || !is_meant(&member.name) {
             continue;
@@ -233,11 +233,11 @@ pub(crate) fn least_loaded(
             continue;
         };
         if health.report.memory_available_bytes > target.stat.resident_bytes {
-            candidates.push((
+            nodes.push((
                 health.report.load / health.report.cpus.max(0.01),
                 member.name,
             ));
         }
     }
-    candidates.into_iter().min_by(|a, b| a.0.total_cmp(&b.0))
+    nodes.into_iter().min_by(|a, b| a.0.total_cmp(&b.0))
 }
