@@ -202,7 +202,7 @@ impl Deputy {
             raise: None,
             born: HashMap::new(),
             cloned: None,
-            freezers: Freezers::of(pid),
+            freezers: Freezers::looked_at(pid),
             held: Duration::ZERO,
             company: None,
         })

@@ -159,9 +159,7 @@ fn settle(pid: i32, again: bool) -> Result<(Freezers, Reserve), OutwardError> {
     }
     let count = std::fs::read_dir(format!("/proc/{pid}/task"));
     let reserve = Reserve::take(count.map_or(1, Iterator::count))?;
-    let mut freezers = Freezers::of(pid);
-    let _ = freezers.frozen();
-    Ok((freezers, reserve))
+    Ok((Freezers::looked_at(pid), reserve))
 }
 
 /// Stops a process with seccomp filters, reads and judges them, and suspends them while nothing of it runs. It

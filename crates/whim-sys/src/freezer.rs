@@ -61,6 +61,14 @@ impl Freezers {
         }
     }
 
+    /// The same behind a first look, so that what the looks need is open from now on.
+    #[must_use]
+    pub fn looked_at(pid: i32) -> Self {
+        let mut freezers = Self::of(pid);
+        let _ = freezers.frozen();
+        freezers
+    }
+
     /// The directory of the group whose freeze holds the process now, in whichever group it is by
     /// now; none as well if that cannot be seen from here.
     #[must_use]
