@@ -28,6 +28,9 @@ use whim_sys::freezer;
 /// Rows of `whim ps`: this node's own processes, and its guests; `all` adds ended ones.
 pub(crate) async fn processes(daemon: &Arc<Daemon>, all: bool) -> Vec<ProcessRow> {
     watching::refresh_all(daemon.moves()).await;
+    if all {
+        await_ends(daemon, |_| true, ENDED_WITHIN).await;
+    }
     let blocking = Arc::clone(daemon);
     let looked_at = tokio::task::spawn_blocking(move || {
         let mut rows = own_rows(&blocking, all);
@@ -229,6 +232,12 @@ fn ended_rows(daemon: &Daemon, journeys: &[Journey]) -> Vec<ProcessRow> {
     for journey in last {
         let about = &journey.about;
         let Some(end) = &about.end else {
+            if is_ending(journey) {
+                let mut row = journey_row(daemon, journey, None);
+                row.state = State::Ended;
+                row.reason = Some("How it ended has not been noted yet".to_owned());
+                rows.push(row);
+            }
             continue;
         };
         if end.at_home && processes::lives(about.pid, about.start_time) {
@@ -333,33 +342,48 @@ pub(crate) async fn log(daemon: &Arc<Daemon>, calls: Option<i32>) -> Vec<LogRow>
 
 /// A supervisor notes how its journey has ended within this time.
 const ENDING_MAX: Duration = Duration::from_secs(5);
+/// A list of ended processes waits no longer than this for those that end just now.
+const ENDED_WITHIN: Duration = Duration::from_secs(2);
 
 /// CPU time that the programs of a run have used away, and how often they have moved. Waits for journeys
 /// whose processes are gone, but not for programs that live on.
 pub(crate) async fn cpu_away(daemon: &Arc<Daemon>, run: &str) -> (CpuTime, u32) {
-    let begun = Instant::now();
+    let of_run = |journey: &Journey| journey.about.run.as_deref() == Some(run);
+    await_ends(daemon, of_run, ENDING_MAX).await;
+    let (journeys, mut sum) = {
+        let all = daemon.moves().journeys();
+        (all.sorted(of_run), all.forgotten_of(run))
+    };
+    for journey in journeys {
+        let read = read_journal(daemon.settings().journal(&journey.about.journey)).await;
+        sum.0 = sum.0.plus(read.cpu_away);
+        sum.1 = sum.1.saturating_add(read.done);
+    }
+    sum
+}
+
+/// Whether its process is gone, and how the journey ended is being noted.
+fn is_ending(journey: &Journey) -> bool {
+    let about = &journey.about;
+    journey.is_live() && !processes::lives(about.pid, about.start_time)
+}
+
+/// Waits for the ends of such journeys that end just now; not for long, because a disk that stands still keeps them
+/// from being noted.
+async fn await_ends(daemon: &Arc<Daemon>, of: impl Fn(&Journey) -> bool, within: Duration) {
+    let end = tokio::time::Instant::now() + within;
     loop {
-        let (journeys, forgotten) = {
-            let all = daemon.moves().journeys();
-            let of_run = |journey: &Journey| journey.about.run.as_deref() == Some(run);
-            (all.sorted(of_run), all.forgotten_of(run))
-        };
-        let ending = |journey: &Journey| {
-            let about = &journey.about;
-            journey.is_live() && !processes::lives(about.pid, about.start_time)
-        };
-        let ending: Vec<&Journey> = journeys.iter().filter(|journey| ending(journey)).collect();
-        if ending.is_empty() || begun.elapsed() > ENDING_MAX {
-            let mut sum = forgotten;
-            for journey in journeys {
-                let read = read_journal(daemon.settings().journal(&journey.about.journey)).await;
-                sum.0 = sum.0.plus(read.cpu_away);
-                sum.1 = sum.1.saturating_add(read.done);
-            }
-            return sum;
+        let live = |journey: &Journey| journey.is_live() && of(journey);
+        let mut ending = daemon.moves().journeys().sorted(live);
+        ending.retain(is_ending);
+        if ending.is_empty() || tokio::time::Instant::now() >= end {
+            return;
         }
         for journey in ending {
-            watching::refresh(daemon.moves(), &journey.about.journey).await;
+            // It is not to be broken off in the midst of it.
+            let moves = Arc::clone(daemon.moves());
+            let noted = async move { watching::refresh(&moves, &journey.about.journey).await };
+            let _ = tokio::time::timeout_at(end, tokio::spawn(noted)).await;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
