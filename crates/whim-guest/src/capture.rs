@@ -240,6 +240,7 @@ impl Guest {
         }
         let leader = self.stopped_thread(self.host_tid)?;
         let mut pending = self.true_signals(leader.queued_signals(true)?);
+        pending.extend(self.unqueued_for(None));
         overruns::merge_queued(&mut pending);
         let own = threads.iter_mut().flat_map(|thread| &mut thread.pending);
         self.tickets.tell_counted(own.chain(&mut pending));
@@ -359,6 +360,7 @@ impl Guest {
         let mut pending = self.true_signals(stopped.queued_signals(false)?);
         let thread = self.threads.get(&host_tid).ok_or(GuestError::Ended)?;
         pending.splice(0..0, thread.postponed.iter().chain(&thread.fatal).cloned());
+        pending.extend(self.unqueued_for(Some(host_tid)));
         overruns::merge_queued(&mut pending);
         let (mut registers, mut activity) = image_registers(thread, &state.registers);
         let deadline_ns = thread.deadline_ns;

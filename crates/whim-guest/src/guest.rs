@@ -6,11 +6,12 @@ use crate::error::GuestError;
 use crate::memory::{Memory, binds, growing};
 use crate::mirrored::{Mirror, Mirrored};
 use crate::pager::Shared;
+use crate::queueing::Unqueued;
 use crate::sandbox::Numbers;
 use crate::tickets::Tickets;
 use crate::title::Title;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use whim_calls::judge::{Filters, Judged};
@@ -241,6 +242,8 @@ pub(crate) struct Guest {
     pub outbox: Vec<Outgoing>,
     /// Notifications that were read while we waited for something else.
     pub backlog: Vec<Notification>,
+    /// Signals that no thread could queue yet, in their order.
+    pub(crate) unqueued: VecDeque<Unqueued>,
     /// The process has ended.
     pub gone: bool,
     pub calls: u64,
@@ -320,11 +323,8 @@ impl Guest {
         let process = host_tid;
         let mut threads = BTreeMap::new();
         for (thread, state) in rebuilt.threads.into_iter().zip(&image.threads) {
-            let r = &state.registers;
-            let call = Syscall {
-                number: r.orig_rax,
-                args: r.arguments(),
-            };
+            let (number, args) = (state.registers.orig_rax, state.registers.arguments());
+            let call = Syscall { number, args };
             let host_tid = thread.stopped.tid();
             let thread = Thread {
                 tid: thread.tid,
@@ -377,6 +377,7 @@ impl Guest {
             holds: Holds::default(),
             outbox: Vec::new(),
             backlog: Vec::new(),
+            unqueued: VecDeque::new(),
             gone: false,
             calls: 0,
             title: Title::of(&image.layout),

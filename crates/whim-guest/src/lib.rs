@@ -39,6 +39,7 @@ mod numbers;
 mod own_signals;
 pub mod pager;
 mod populate;
+mod queueing;
 mod reception;
 mod refresh;
 mod remap;

@@ -4,7 +4,7 @@
 //! signal. So a signal from home is queued with a ticket in the place of its siginfo. When it is
 //! about to be delivered, the thread stops, and we give it the true siginfo.
 
-use crate::cut::{Standing, asking, without_stop};
+use crate::cut::Standing;
 use crate::error::GuestError;
 use crate::fault;
 use crate::guest::{Guest, Kind, Trace};
@@ -18,7 +18,7 @@ use whim_model::{QueuedSignal, Registers, Syscall};
 use whim_sys::kernel_file;
 use whim_sys::pidfd;
 use whim_sys::process_vm;
-use whim_sys::ptrace::{RawSigInfo, Running, Stop, Stopped, info_word};
+use whim_sys::ptrace::{RawSigInfo, Stopped, info_word};
 
 /// What a signal does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -313,7 +313,15 @@ impl Guest {
             None => None,
         };
         if let Some(waiter) = self.waiter(target, signal) {
-            return self.queue_exactly(waiter, target.is_some(), signal, &info);
+            // What is for the process waits in its queue, behind what was sent before. If the waiting thread
+            // queued it, it would be that thread's, and come first.
+            let leader = self.threads.contains_key(&self.host_tid);
+            let executor = if leader && target.is_none() {
+                self.host_tid
+            } else {
+                waiter
+            };
+            return self.queue_exactly(executor, target.is_some(), signal, &info);
         }
         let chosen = target.or_else(|| self.chosen(signal));
         let blocked = chosen.is_none_or(|host_tid| self.blocked(host_tid) & bit(signal) != 0);
@@ -414,111 +422,6 @@ impl Guest {
         let mut bytes = [0; 8];
         let read = set.map(|set| process_vm::read_exact(self.host_tid, set, &mut bytes));
         matches!(read, Some(Ok(()))) && u64::from_ne_bytes(bytes) & bit(signal) != 0
-    }
-
-    /// Queues a signal with its true siginfo. Only the thread itself may do that, so it is stopped
-    /// for it, and then goes on where it was. Only the leader may queue a signal for the process,
-    /// because in another thread the kernel would not believe the sender in the siginfo.
-    pub(crate) fn queue_exactly(
-        &mut self,
-        host_tid: i32,
-        to_thread: bool,
-        signal: i32,
-        info: &RawSigInfo,
-    ) -> Result<(), GuestError> {
-        let Some(thread) = self.threads.get_mut(&host_tid) else {
-            return Ok(());
-        };
-        if !matches!(thread.trace, Trace::Running) {
-            return self.queue_at_stop(host_tid, to_thread, signal, info);
-        }
-        let mut asks = false;
-        match thread.waiting.as_ref().map(|waiting| &waiting.kind) {
-            None | Some(Kind::Undecided | Kind::GoHome) => {}
-            Some(Kind::Forward(_)) => asks = thread.leaves_its_call_to_home(),
-            Some(_) => return self.queue(Some(host_tid), None, signal, *info),
-        }
-        let stopped = self.take_out(host_tid)?;
-        let queued = || stopped.queued_signals(!to_thread);
-        let admitted = self.tickets.admit(info, queued)?;
-        if stopped.stop() != Stop::Interrupt {
-            self.set_trace(host_tid, Trace::Stopped(stopped));
-            self.resume()?;
-            let Some(info) = admitted else {
-                return Ok(());
-            };
-            return self.queue(Some(host_tid), None, signal, info);
-        }
-        let before = stopped.registers()?;
-        let signal = admitted.as_ref().map(|info| (to_thread, signal, info));
-        let stopped = self.inject_at_stop(stopped, signal)?;
-        let after = if asks {
-            asking(&before)
-        } else {
-            without_stop(&before)
-        };
-        stopped.set_registers(&after)?;
-        self.go_on(host_tid, stopped)
-    }
-
-    /// The same for a thread that does not run. If it is held, there may be no delivery stop, as when it waits for
-    /// the signal later: a ticket would be what it gets.
-    fn queue_at_stop(
-        &mut self,
-        host_tid: i32,
-        to_thread: bool,
-        signal: i32,
-        info: &RawSigInfo,
-    ) -> Result<(), GuestError> {
-        let Some(thread) = self.threads.get_mut(&host_tid) else {
-            return Ok(());
-        };
-        let mut info = *info;
-        if let Trace::Stopped(stopped) = &thread.trace {
-            let queued = || stopped.queued_signals(!to_thread);
-            let Some(admitted) = self.tickets.admit(&info, queued)? else {
-                return Ok(());
-            };
-            info = admitted;
-        }
-        let is_held =
-            matches!(&thread.trace, Trace::Stopped(stopped) if stopped.stop() == Stop::Interrupt);
-        if !is_held || thread.waiting.is_some() {
-            return self.queue(Some(host_tid), None, signal, info);
-        }
-        let trace = std::mem::replace(&mut thread.trace, Trace::Interrupted);
-        let Trace::Stopped(stopped) = trace else {
-            return Ok(());
-        };
-        let before = stopped.registers()?;
-        let stopped = self.inject_at_stop(stopped, Some((to_thread, signal, &info)))?;
-        stopped.set_registers(&without_stop(&before))?;
-        self.set_trace(host_tid, Trace::Stopped(stopped));
-        Ok(())
-    }
-
-    /// Has a thread that stands at an interrupt queue a signal, if there is one, and stands at an interrupt again.
-    fn inject_at_stop(
-        &mut self,
-        stopped: Stopped,
-        signal: Option<(bool, i32, &RawSigInfo)>,
-    ) -> Result<Stopped, GuestError> {
-        let host_tid = stopped.tid();
-        let (stopped, result) = match signal {
-            Some((to_thread, signal, info)) => {
-                self.inject_signal(stopped, to_thread, signal, info)?
-            }
-            None => (stopped, 0),
-        };
-        if result < 0 {
-            tracing::warn!(result, "a signal could not be queued");
-        }
-        // After a syscall stop the kernel does not restart calls, so the thread is stopped once
-        // more.
-        // Trap: restart-numbers-leak
-        Running::assume(host_tid).interrupt()?;
-        stopped.resume(0)?;
-        self.await_stop(host_tid)
     }
 
     /// Signals that a thread blocks while it waits in its call.

@@ -678,6 +678,7 @@ impl Supervisor {
     fn keep_lease(&mut self) -> Result<(), SupervisorError> {
         if let Some(guest) = &mut self.guest {
             guest.end_waits()?;
+            guest.queue_what_waits()?;
         }
         let turned = std::mem::replace(&mut self.turned, Instant::now());
         let duration = (self.turned - turned).saturating_sub(std::mem::take(&mut self.slept));

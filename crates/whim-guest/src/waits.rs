@@ -16,6 +16,9 @@ use whim_model::{Activity, ProcessImage, Registers};
 use whim_sys::process_vm;
 use whim_sys::ptrace::{Phase, Running, Stopped};
 
+/// Time between two tries to queue a signal.
+const QUEUED_AGAIN: Duration = Duration::from_millis(5);
+
 /// A thread that sleeps in such a call, observed before it is stopped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sleeper {
@@ -107,7 +110,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Time until the next wait ends.
+    /// Time until the next wait ends, or a signal that could not be queued is tried again.
     #[must_use]
     pub(crate) fn until_end_of_wait(&self) -> Duration {
         let timed = self.threads.values().filter_map(|thread| thread.timed);
@@ -115,9 +118,14 @@ impl Guest {
             .filter(|timed| !timed.expired)
             .map(|timed| timed.deadline_ns)
             .min();
-        next.map_or(Duration::MAX, |next| {
+        let left = next.map_or(Duration::MAX, |next| {
             Duration::from_nanos(next.saturating_sub(monotonic_ns()))
-        })
+        });
+        if self.unqueued.is_empty() {
+            left
+        } else {
+            left.min(QUEUED_AGAIN)
+        }
     }
 
     /// Interrupts all threads; returns those that sleep in a call with a timeout.
