@@ -1,5 +1,7 @@
 /* order take COUNT: takes signals that are blocked, in bursts, and tells how many came behind a later one.
  * order send PID COUNT: sends them, with numbers as values, faster than they are taken.
+ * order beside COUNT: takes them in a second thread, while the first one has a handler for others.
+ * order both PID COUNT: sends both kinds.
  * order cause: makes calls that send it signals, until it is asked to end (SIGUSR2), and tells how many of these had
  * not been handled when the call that sent them had returned.
  * order wait: signals that wait for the process while its first thread reads standard input. At each line a second
@@ -58,6 +60,67 @@ static int send_all(int pid, int count)
 }
 
 static volatile sig_atomic_t handled, ends;
+
+static void *take_beside(void *argument)
+{
+    int *count = argument, taken = 0, last = -1, odd = 0;
+    struct timespec patience = {.tv_sec = 5};
+    siginfo_t info;
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGRTMIN + 4);
+    while (taken < *count && sigtimedwait(&set, &info, &patience) > 0) {
+        taken++;
+        odd += info.si_value.sival_int <= last;
+        last = info.si_value.sival_int;
+    }
+    printf("%d taken, %d late, ", taken, odd);
+    ends = 1;
+    return NULL;
+}
+
+static void count(int signal)
+{
+    handled += signal != 0;
+}
+
+static int beside(int expected)
+{
+    struct sigaction action = {.sa_handler = count, .sa_flags = SA_RESTART};
+    pthread_t taker;
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGRTMIN + 4);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    sigaddset(&set, SIGRTMIN + 5);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    if (pthread_create(&taker, NULL, take_beside, &expected) != 0)
+        return 3;
+    sigaction(SIGRTMIN + 5, &action, NULL);
+    sigdelset(&set, SIGRTMIN + 4);
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
+    printf("ready %d\n", getpid());
+    fflush(stdout);
+    while (!ends || (handled < expected && ends++ < 1000))
+        nap(5);
+    pthread_join(taker, NULL);
+    printf("%d handled\n", handled);
+    fflush(stdout);
+    return getchar() == 'e' ? 0 : 3;
+}
+
+static int send_both(int pid, int count)
+{
+    for (int number = 0; number < count; number++) {
+        union sigval value = {.sival_int = number};
+        for (int kind = 4; kind <= 5; kind++)
+            while (sigqueue(pid, SIGRTMIN + kind, value) < 0)
+                if (errno != EAGAIN)
+                    return 3;
+        nap(10);
+    }
+    return 0;
+}
 
 static void handle(int signal)
 {
@@ -140,6 +203,10 @@ int main(int argc, char **argv)
         return take(atoi(argv[2]));
     if (argc == 4 && strcmp(argv[1], "send") == 0)
         return send_all(atoi(argv[2]), atoi(argv[3]));
+    if (argc == 3 && strcmp(argv[1], "beside") == 0)
+        return beside(atoi(argv[2]));
+    if (argc == 4 && strcmp(argv[1], "both") == 0)
+        return send_both(atoi(argv[2]), atoi(argv[3]));
     if (argc == 2 && strcmp(argv[1], "cause") == 0)
         return cause();
     if (argc == 2 && strcmp(argv[1], "wait") == 0)

@@ -23,6 +23,7 @@ pub(crate) fn cases() -> Vec<Case> {
             signals(cluster, "queue many")
         }),
         Case::in_lab("kept::order_of_signals", 2, order_of_signals),
+        Case::in_lab("kept::signals_of_two_kinds", 3, signals_of_two_kinds),
         Case::in_lab("kept::signals_of_calls", 3, signals_of_calls),
         Case::in_lab("kept::signals_during_a_call", 3, signals_during_a_call),
         Case::in_lab("kept::a_broken_pipe_s_signal", 3, broken_pipe),
@@ -238,6 +239,31 @@ fn order_of_signals(cluster: &Cluster) -> Result<()> {
     ensure!(sender.wait()?.success(), "the sender failed");
     ensure!(told == "400 taken, 0 late", "{told}");
     taker.end().map(drop)
+}
+
+/// Signals of two kinds come together: one a second thread waits for, of the other the first thread has a handler. None is
+/// lost as the program moves on.
+fn signals_of_two_kinds(cluster: &Cluster) -> Result<()> {
+    let program = guest::c("order")?.display().to_string();
+    let words = [program.as_str(), "beside", "400"];
+    let mut taker = Talk::start(cluster, &mut cluster.run_command("n1", &words))?;
+    let pid = taker.ready()?;
+    let number = pid.to_string();
+    let words = [program.as_str(), "both", &number, "400"];
+    let mut sender = cluster.command("n1", &words).spawn()?;
+    while sender.try_wait()?.is_none() {
+        for place in ["n2", "n3"] {
+            cluster.move_to(pid, place)?;
+        }
+    }
+    let told = taker.line()?;
+    ensure!(sender.wait()?.success(), "the sender failed");
+    ensure!(
+        told.starts_with("400 taken") && told.ends_with("400 handled"),
+        "{told}"
+    );
+    taker.say("end")?;
+    taker.succeed()
 }
 
 /// A signal that a call of the program brings upon itself is handled before that call returns, also when the program
