@@ -47,6 +47,10 @@ pub(crate) fn cases() -> Vec<Case> {
         case("next_host_out_of_reach", next_out_of_reach),
         case("homes_disk_stands_still", homes_disk_stands_still),
         case("hosts_disk_stands_still", hosts_disk_stands_still),
+        case(
+            "end_while_homes_disk_stands_still",
+            end_while_disk_stands_still,
+        ),
         Case::new("losses::home_is_busy_after_a_move", |_| {
             Plans::with_lab(3, busy_after_a_move)
         }),
@@ -428,6 +432,43 @@ fn homes_disk_stands_still(cluster: &Cluster) -> Result<()> {
     let status = returning.wait(AFTER_LEASE)?;
     ensure!(status.success(), "It has not come home: {status}");
     finish(cluster, &mut guest, pid)
+}
+
+/// A program comes home and ends there while home's disk takes nothing: its supervisor is left alone until it has noted
+/// that.
+fn end_while_disk_stands_still(cluster: &Cluster) -> Result<()> {
+    /// The daemon waits for 2 s for a supervisor that listens to nobody.
+    const LONGER: Duration = Duration::from_secs(5);
+    if !has_own_disk(cluster, "n1", JOURNEYS)? {
+        return Ok(());
+    }
+    let (mut guest, pid) = patient(cluster, &["holds", "1"])?;
+    cluster.move_to(pid, "n2")?;
+    let number = pid.to_string();
+    let mut returning = {
+        let _frozen = Frozen::begin(cluster, "n1", JOURNEYS)?;
+        let returning = Running::spawn(&mut cluster.whim_command("n1", &["bring", &number]))?;
+        let status = format!("/proc/{number}/status");
+        eventually(AFTER_LEASE, "it is at home", || {
+            let text = cluster.run("n1", &["cat", &status])?;
+            Ok(text.contains("TracerPid:\t0\n").then_some(()))
+        })?;
+        guest.say("end")?;
+        guest.succeed()?;
+        let begun = Instant::now();
+        eventually(LONGER + AFTER_LEASE, "the daemon has looked", || {
+            let reason = cluster.ended_row(pid)?.reason.unwrap_or_default();
+            ensure!(!reason.contains("without a word"), "{reason}");
+            Ok((begun.elapsed() > LONGER).then_some(()))
+        })?;
+        returning
+    };
+    returning.wait(AFTER_LEASE)?;
+    eventually(AFTER_LEASE, "its end has been noted", || {
+        let reason = cluster.ended_row(pid)?.reason.unwrap_or_default();
+        ensure!(!reason.contains("without a word"), "{reason}");
+        Ok((reason == "It ended at home").then_some(()))
+    })
 }
 
 /// The host's disk takes nothing when its supervisor has something to write into its log: home hears of the guest

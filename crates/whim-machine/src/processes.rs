@@ -135,6 +135,17 @@ pub fn stat(pid: i32) -> Result<Stat, ProcessError> {
     living(&text, pid)
 }
 
+/// Whether a thread of the process waits for what no signal interrupts: a disk, as a rule.
+#[must_use]
+pub fn waits_for_disk(pid: i32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    threads.into_iter().flatten().flatten().any(|thread| {
+        let text = short(thread.path().join("stat"));
+        let stat = text.as_deref().and_then(parse_stat);
+        stat.is_some_and(|stat| stat.state == 'D')
+    })
+}
+
 /// The stat of a process, unless it has ended.
 pub fn living(text: &str, pid: i32) -> Result<Stat, ProcessError> {
     let stat = parse_stat(text).ok_or(ProcessError::Gone(pid))?;

@@ -380,10 +380,7 @@ async fn await_ends(daemon: &Arc<Daemon>, of: impl Fn(&Journey) -> bool, within:
             return;
         }
         for journey in ending {
-            // It is not to be broken off in the midst of it.
-            let moves = Arc::clone(daemon.moves());
-            let noted = async move { watching::refresh(&moves, &journey.about.journey).await };
-            let _ = tokio::time::timeout_at(end, tokio::spawn(noted)).await;
+            watching::refresh_until(daemon.moves(), &journey.about.journey, end).await;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

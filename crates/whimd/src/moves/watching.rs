@@ -201,39 +201,52 @@ pub(crate) async fn refresh_all(moves: &Arc<Moves>) {
 
 /// After a supervisor has hung up on us: waits until it is gone, if it is about to end.
 pub(crate) async fn settle(moves: &Arc<Moves>, id: &str) {
-    let deadline = Instant::now() + STATUS_TIMEOUT;
+    let deadline = tokio::time::Instant::now() + STATUS_TIMEOUT;
     loop {
-        refresh(moves, id).await;
+        refresh_until(moves, id, deadline).await;
         let gone = live(&moves.journeys(), id).is_none();
-        if gone || Instant::now() >= deadline {
+        if gone || tokio::time::Instant::now() >= deadline {
             return;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
+/// As [`refresh`], for who does not wait longer than this: it goes on all the same, because a journey may end by it, and
+/// that is not to be broken off.
+pub(crate) async fn refresh_until(moves: &Arc<Moves>, id: &str, deadline: tokio::time::Instant) {
+    let (moves, id) = (Arc::clone(moves), id.to_owned());
+    let refreshed = tokio::spawn(async move { refresh(&moves, &id).await });
+    let _ = tokio::time::timeout_at(deadline, refreshed).await;
+}
+
 /// Waits for the end of a supervisor that listens to nobody any more. If it does not end by itself, it
-/// is no supervisor of ours any longer, whatever it is, so it is killed.
-async fn see_off(about: &About) {
+/// is no supervisor of ours any longer, whatever it is, so it is killed. Only if it waits for a disk, to note
+/// how its journey ended, it is left alone: false then.
+async fn see_off(about: &About) -> bool {
     let Some((pid, started)) = about.notes.supervisor else {
-        return;
+        return true;
     };
-    let deadline = Instant::now() + DEATH_WAIT;
-    let mut told = false;
+    let begun = Instant::now();
+    let mut killed: Option<Instant> = None;
     while let Ok(supervisor) = Process::open_same(pid, started) {
-        let late = Instant::now() >= deadline;
-        if late && !told {
+        let late = begun.elapsed() >= DEATH_WAIT && killed.is_none();
+        if late && processes::waits_for_disk(pid) {
+            return false;
+        }
+        if late {
             tracing::warn!(pid, "a home supervisor listens to nobody: it is ended");
             // It may have ended meanwhile.
             let _ = supervisor.signal(Signal::SIGKILL);
-            told = true;
+            killed = Some(Instant::now());
         }
-        if Instant::now() >= deadline + DEATH_WAIT {
+        if killed.is_some_and(|at| at.elapsed() >= DEATH_WAIT) {
             tracing::error!(pid, "a home supervisor does not end");
-            return;
+            return true;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    true
 }
 
 /// Ends the journey of a supervisor that is gone, and notes how it ended.
@@ -246,7 +259,10 @@ pub(crate) async fn finish(moves: &Arc<Moves>, id: &str) {
         .filter(|journey| journey.is_live())
         .cloned();
     let Some(journey) = live else { return };
-    see_off(&journey.about).await;
+    if !see_off(&journey.about).await {
+        // Whoever asks for the journey next comes here again.
+        return;
+    }
     settings.faults.point("before-journey-ends");
     let summary = read_journal(settings.journal(id)).await;
     release_guests(moves, &journey, &summary);
