@@ -9,7 +9,7 @@
 //! Calls that home executes wait under the thread's ordinary mask here. What their own mask keeps
 //! away is set aside when it is about to be delivered, and queued again once the call has begun.
 
-use crate::cut::{Standing, is_made_again};
+use crate::cut::{Standing, is_made_again, was_cut};
 use crate::error::GuestError;
 use crate::first::is_fault;
 use crate::guest::{Guest, Kind, Thread, Waiting};
@@ -62,20 +62,29 @@ impl Guest {
         Ok(())
     }
 
-    /// As `has_entered`, for a thread that is wanted stopped, in its call or before it.
+    /// As `has_entered`, for a thread that is wanted stopped, in its call or before it. Nor does a thread stay at
+    /// the entry or the end of a wait that is followed (`in_a_wait`): there its registers do not tell whether
+    /// the call has been made.
     ///
     /// # Errors
     /// The thread has ended.
     pub(crate) fn stopped_on_its_way(&mut self, stopped: Stopped) -> Result<Stopped, GuestError> {
-        let thread = self.threads.get(&stopped.tid());
-        if thread.is_none_or(|thread| thread.entering.is_none()) {
-            return Ok(stopped);
-        }
-        self.has_entered(&stopped)?;
-        if stopped.stop() != Stop::SyscallStop {
-            return Ok(stopped);
-        }
         let host_tid = stopped.tid();
+        let thread = self.threads.get(&host_tid);
+        let enters = thread.is_some_and(|thread| thread.entering.is_some());
+        let is_followed = thread.is_some_and(|thread| thread.timed.is_some());
+        if enters {
+            self.has_entered(&stopped)?;
+        }
+        if stopped.stop() != Stop::SyscallStop || !(enters || is_followed) {
+            return Ok(stopped);
+        }
+        if is_followed && stopped.phase()? == Phase::Exit && !was_cut(&stopped.registers()?) {
+            // The wait is over, and the next call is another one.
+            if let Some(thread) = self.threads.get_mut(&host_tid) {
+                thread.timed = None;
+            }
+        }
         Running::assume(host_tid).interrupt()?;
         stopped.resume(0)?;
         self.await_stop(host_tid)

@@ -617,15 +617,6 @@ impl Guest {
         for unread in self.backlog.extract_if(.., |unread| unread.tid == host_tid) {
             self.listener.respond(unread.id, restart)?;
         }
-        let stopped = self.await_stop(host_tid)?;
-        let timed = |thread: &Thread| thread.timed.is_some();
-        if stopped.stop() != Stop::SyscallStop || !self.threads.get(&host_tid).is_some_and(timed) {
-            return Ok(stopped);
-        }
-        // A wait that is followed has a stop of its own at its end; the one that was asked for comes
-        // next.
-        Running::assume(host_tid).interrupt()?;
-        stopped.resume(0)?;
         self.await_stop(host_tid)
     }
 
