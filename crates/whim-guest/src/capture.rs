@@ -315,7 +315,8 @@ impl Guest {
         };
         let mut registers = registers;
         freeze_calls::complete_random((pid, host_tid), &mut registers);
-        registers.orig_rax = freeze_calls::true_number(pid, &registers);
+        let thread = self.threads.get(&host_tid).ok_or(GuestError::Ended)?;
+        registers.orig_rax = thread.true_number(pid, &registers);
         if let Some(rseq) = &rseq
             && let Some(abort) = abort_address(pid, rseq.address, registers.rip)
         {

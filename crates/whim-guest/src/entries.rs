@@ -34,7 +34,9 @@ impl Guest {
             return Ok(Standing::There(stopped));
         };
         let comes = std::mem::take(&mut thread.enters);
-        if !comes && !is_made_again(&stopped.registers()?) {
+        let registers = stopped.registers()?;
+        thread.note_restart(&registers);
+        if !comes && !is_made_again(&registers) {
             return Ok(Standing::There(stopped));
         }
         let mask = stopped.signal_mask()?;

@@ -156,6 +156,8 @@ pub(crate) struct Thread {
     pub fatal: Option<QueuedSignal>,
     /// Signals that wait until the thread's call has begun, or until it has asked for its call in flight.
     pub postponed: Vec<QueuedSignal>,
+    /// Where the thread stood when it was let go on with a call that had begun, and the number of that call.
+    pub(crate) restarted: Option<(u64, u64)>,
     /// Its kernel has been told that its call was interrupted, and a handler is about to run.
     pub told_interrupted: bool,
     /// Registers of a call that a handler interrupts under another mask.
@@ -336,6 +338,7 @@ impl Guest {
                 awaited: state.awaited,
                 fatal: None,
                 postponed: Vec::new(),
+                restarted: None,
                 told_interrupted: false,
                 suspended: None,
                 awaits: false,

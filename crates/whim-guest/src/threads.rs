@@ -158,6 +158,7 @@ impl Guest {
                 awaited: 0,
                 fatal: None,
                 postponed: Vec::new(),
+                restarted: None,
                 told_interrupted: false,
                 suspended: None,
                 awaits: false,

@@ -8,9 +8,11 @@
 use crate::clocks::Ahead;
 use crate::cut::{Timed, end_call, was_cut};
 use crate::error::GuestError;
-use crate::guest::{Guest, Trace};
+use crate::guest::{Guest, Thread, Trace};
 use std::time::Duration;
-use whim_image::freeze_calls::{EINTR, relative_timeout, restarts, true_number};
+use whim_image::freeze_calls::{
+    self, EINTR, ERESTART_RESTARTBLOCK, RESTART_SYSCALL, relative_timeout, restarts,
+};
 use whim_image::freeze_observe::{Observation, elapsed_ns, monotonic_ns, observe_and_stop};
 use whim_model::{Activity, ProcessImage, Registers};
 use whim_sys::process_vm;
@@ -186,7 +188,7 @@ impl Guest {
                 .iter()
                 .find(|one| one.host_tid == thread.host_tid && one.number == registers.orig_rax)
                 .map_or_else(Observation::default, |one| one.before);
-            registers.orig_rax = true_number(process, &registers);
+            registers.orig_rax = thread.true_number(process, &registers);
             let elapsed = || elapsed_ns(process, thread.host_tid, &before);
             let rest = rest_ns(process, &registers, elapsed);
             thread.deadline_ns = rest.map(|rest| monotonic_ns() + rest);
@@ -214,4 +216,28 @@ fn rest_ns(process: i32, registers: &Registers, elapsed: impl FnOnce() -> u64) -
             .saturating_mul(1_000_000_000)
             .saturating_add(word(rest)?),
     )
+}
+
+impl Thread {
+    /// Remembers the call with which a stopped thread goes on. The kernel does that by `restart_syscall`, and if it
+    /// is stopped once more the number of its call is not to be seen.
+    pub(crate) fn note_restart(&mut self, registers: &Registers) {
+        if registers.rax.cast_signed() == ERESTART_RESTARTBLOCK
+            && registers.orig_rax != RESTART_SYSCALL
+        {
+            self.restarted = Some((registers.rip, registers.orig_rax));
+        }
+    }
+
+    /// The number of the call behind which the thread stands.
+    pub(crate) fn true_number(&self, process: i32, registers: &Registers) -> u64 {
+        match self.restarted {
+            Some((rip, number))
+                if registers.orig_rax == RESTART_SYSCALL && registers.rip == rip =>
+            {
+                number
+            }
+            _ => freeze_calls::true_number(process, registers),
+        }
+    }
 }
