@@ -675,7 +675,7 @@ impl Away {
         let pieces = homeward.pieces();
         let finished = self
             .connections
-            .meanwhile(pieces, || homeward.finish(server, original, held));
+            .meanwhile(pieces, || homeward.finish(server, original, held, journal));
         match finished {
             Ok(arrival) => {
                 let time = arrival.cpu_away;

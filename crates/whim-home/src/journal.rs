@@ -174,7 +174,8 @@ impl Journal {
         }
     }
 
-    /// As [`note`](Self::note), without a wait: it is written before whatever comes next.
+    /// As [`note`](Self::note), without a wait: it is written before whatever comes next, and is to be read behind
+    /// [`settle`](Self::settle).
     pub(crate) fn note_soon(&mut self, event: &Event) {
         let entered = self.line(event).and_then(|line| {
             let (is_synced, done) = (false, None);
@@ -187,6 +188,15 @@ impl Journal {
         if let Err(error) = entered {
             tracing::warn!(%error, "the journal lacks an entry");
         }
+    }
+
+    /// Waits until all is written that was noted soon, unless the disk stands still.
+    pub(crate) fn settle(&self) {
+        if !self.shared.waiting().is_served {
+            return;
+        }
+        let last = self.enter_line(String::new(), false);
+        let _ = last.map(|syncing| syncing.within(PATIENCE));
     }
 
     /// Appends an entry that need not survive a power failure, and waits until it is written.

@@ -523,6 +523,7 @@ impl Homeward {
         mut server: Server,
         original: &Original,
         held: &mut Vec<HeldSignal>,
+        journal: &Journal,
     ) -> Result<Arrival> {
         let image = self.image.take().context("No image")?;
         self.phase(Phase::Rebuild);
@@ -531,6 +532,8 @@ impl Homeward {
         homeward::restore_threads(&mut server, &image)?;
         homeward::requeue(&mut server, &image, held)?;
         wait_for_clock(&image, self.lease);
+        // Who sees it go on may ask at once why it came home.
+        journal.settle();
         let holding = homeward::resume_at_home(server, &image, original, &self.limits)?;
         let total_ms = self.begun.elapsed().as_secs_f64() * 1000.0;
         let report = MoveReport {
