@@ -61,6 +61,14 @@ static int send_all(int pid, int count)
 
 static volatile sig_atomic_t handled, ends;
 
+static void handle(int signal)
+{
+    if (signal == SIGUSR2)
+        ends = 1;
+    else
+        handled++;
+}
+
 static void *take_beside(void *argument)
 {
     int *count = argument, taken = 0, last = -1, odd = 0;
@@ -79,14 +87,9 @@ static void *take_beside(void *argument)
     return NULL;
 }
 
-static void count(int signal)
-{
-    handled += signal != 0;
-}
-
 static int beside(int expected)
 {
-    struct sigaction action = {.sa_handler = count, .sa_flags = SA_RESTART};
+    struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
     pthread_t taker;
     sigset_t set;
     sigemptyset(&set);
@@ -120,14 +123,6 @@ static int send_both(int pid, int count)
         nap(10);
     }
     return 0;
-}
-
-static void handle(int signal)
-{
-    if (signal == SIGUSR2)
-        ends = 1;
-    else
-        handled++;
 }
 
 static int cause(void)

@@ -2,7 +2,7 @@
 //! home again: what was set before it left, and what it sets while it is away.
 
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use whim_system_tests::process::{self, eventually};
@@ -223,15 +223,21 @@ fn signals(cluster: &Cluster, queue: &str) -> Result<()> {
     same(cluster, "keeps", &[("n2", queue), ("home", "take all")])
 }
 
-/// Signals that come during a return do not pass those that have waited away.
-fn order_of_signals(cluster: &Cluster) -> Result<()> {
+/// A program that takes 400 signals, its pid, and one that sends them.
+fn four_hundred(cluster: &Cluster, takes: &str, sends: &str) -> Result<(Talk, i32, Child)> {
     let program = guest::c("order")?.display().to_string();
-    let words = [program.as_str(), "take", "400"];
+    let words = [program.as_str(), takes, "400"];
     let mut taker = Talk::start(cluster, &mut cluster.run_command("n1", &words))?;
     let pid = taker.ready()?;
     let number = pid.to_string();
-    let words = [program.as_str(), "send", &number, "400"];
-    let mut sender = cluster.command("n1", &words).spawn()?;
+    let words = [program.as_str(), sends, &number, "400"];
+    let sender = cluster.command("n1", &words).spawn()?;
+    Ok((taker, pid, sender))
+}
+
+/// Signals that come during a return do not pass those that have waited away.
+fn order_of_signals(cluster: &Cluster) -> Result<()> {
+    let (mut taker, pid, mut sender) = four_hundred(cluster, "take", "send")?;
     for place in ["n2", "home", "n2", "home"] {
         cluster.move_to(pid, place)?;
     }
@@ -244,13 +250,7 @@ fn order_of_signals(cluster: &Cluster) -> Result<()> {
 /// Signals of two kinds come together: one a second thread waits for, of the other the first thread has a handler. None is
 /// lost as the program moves on.
 fn signals_of_two_kinds(cluster: &Cluster) -> Result<()> {
-    let program = guest::c("order")?.display().to_string();
-    let words = [program.as_str(), "beside", "400"];
-    let mut taker = Talk::start(cluster, &mut cluster.run_command("n1", &words))?;
-    let pid = taker.ready()?;
-    let number = pid.to_string();
-    let words = [program.as_str(), "both", &number, "400"];
-    let mut sender = cluster.command("n1", &words).spawn()?;
+    let (mut taker, pid, mut sender) = four_hundred(cluster, "beside", "both")?;
     while sender.try_wait()?.is_none() {
         for place in ["n2", "n3"] {
             cluster.move_to(pid, place)?;
