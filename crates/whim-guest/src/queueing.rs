@@ -8,13 +8,12 @@
 use crate::cut::{asking, without_stop};
 use crate::error::GuestError;
 use crate::guest::{Guest, Kind, Trace};
-use whim_model::QueuedSignal;
+use crate::tickets::TICKETS_MAX;
+use whim_model::{QueuedSignal, Registers};
 use whim_sys::ptrace::{RawSigInfo, Running, Stop, Stopped};
 
 /// How often a thread is stopped anew that has stopped for something else.
 const TRIES: usize = 8;
-/// The most signals that wait. The kernel queues no more for a user by default.
-const WAITING_MAX: usize = 65_536;
 
 /// A signal that waits until a thread can queue it.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +44,7 @@ impl Guest {
             info: *info,
         };
         if !self.unqueued.is_empty() || !self.queues_now(&one)? {
-            if self.unqueued.len() >= WAITING_MAX {
+            if self.unqueued.len() >= TICKETS_MAX {
                 tracing::warn!(signal, "a signal is dropped: too many wait to be queued");
                 return Ok(());
             }
@@ -100,19 +99,8 @@ impl Guest {
                 self.resume()?;
                 continue;
             }
-            let queued = || stopped.queued_signals(!one.to_thread);
-            let admitted = self.tickets.admit(&one.info, queued)?;
-            let before = stopped.registers()?;
-            let signal = admitted
-                .as_ref()
-                .map(|info| (one.to_thread, one.signal, info));
-            let stopped = self.inject_at_stop(stopped, signal)?;
-            let after = if asks {
-                asking(&before)
-            } else {
-                without_stop(&before)
-            };
-            stopped.set_registers(&after)?;
+            let after = if asks { asking } else { without_stop };
+            let stopped = self.queue_in(stopped, one, after)?;
             self.go_on(host_tid, stopped)?;
             return Ok(true);
         }
@@ -134,18 +122,28 @@ impl Guest {
         let Trace::Stopped(stopped) = trace else {
             return Ok(false);
         };
-        let queued = || stopped.queued_signals(!one.to_thread);
-        let admitted = self.tickets.admit(&one.info, queued);
-        let Some(info) = admitted? else {
-            self.set_trace(one.host_tid, Trace::Stopped(stopped));
-            return Ok(true);
-        };
-        let before = stopped.registers()?;
-        let signal = Some((one.to_thread, one.signal, &info));
-        let stopped = self.inject_at_stop(stopped, signal)?;
-        stopped.set_registers(&without_stop(&before))?;
+        let stopped = self.queue_in(stopped, one, without_stop)?;
         self.set_trace(one.host_tid, Trace::Stopped(stopped));
         Ok(true)
+    }
+
+    /// Queues a signal in a thread that stands at an interrupt, unless it is counted instead. `after` tells the
+    /// registers with which the thread goes on.
+    fn queue_in(
+        &mut self,
+        stopped: Stopped,
+        one: &Unqueued,
+        after: fn(&Registers) -> Registers,
+    ) -> Result<Stopped, GuestError> {
+        let queued = || stopped.queued_signals(!one.to_thread);
+        let admitted = self.tickets.admit(&one.info, queued)?;
+        let before = stopped.registers()?;
+        let signal = admitted
+            .as_ref()
+            .map(|info| (one.to_thread, one.signal, info));
+        let stopped = self.inject_at_stop(stopped, signal)?;
+        stopped.set_registers(&after(&before))?;
+        Ok(stopped)
     }
 
     /// Has a thread that stands at an interrupt queue a signal, if there is one, and stands at an interrupt again.

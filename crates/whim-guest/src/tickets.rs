@@ -7,7 +7,7 @@ use whim_model::overruns::{self, timer_of, waits_once};
 use whim_sys::ptrace::{RawSigInfo, info_word};
 
 /// Most tickets that wait. The kernel queues no more signals for a user by default.
-const TICKETS_MAX: usize = 65_536;
+pub(crate) const TICKETS_MAX: usize = 65_536;
 /// Upper half of a ticket's value.
 const TICKET_MARK: u32 = 0x5748_4947;
 /// uid under which this host's kernel sees the guest.

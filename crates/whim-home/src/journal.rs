@@ -166,7 +166,7 @@ impl Journal {
     /// logged, because a full disk must not cost the process; nor is a disk waited for that stands still.
     pub(crate) fn note(&mut self, event: &Event) {
         let written = match self.enter(event, false) {
-            Ok(syncing) => syncing.done.recv_timeout(PATIENCE).unwrap_or(Ok(())),
+            Ok(syncing) => syncing.within(PATIENCE).unwrap_or(Ok(())),
             Err(error) => Err(error),
         };
         if let Err(error) = written {

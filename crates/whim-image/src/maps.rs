@@ -1,5 +1,6 @@
 //! The address space of a process, as /proc shows it.
 
+use crate::freeze_observe;
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
@@ -118,8 +119,7 @@ pub fn read_executed(pid: i32) -> Result<Vec<MapEntry>, MapsError> {
 fn has_program(pid: i32) -> bool {
     /// Of the flags in /proc/PID/stat: PF_EXITING and PF_KTHREAD of the kernel's include/linux/sched.h.
     const NONE: u64 = 0x4 | 0x0020_0000;
-    let text = kernel_file::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
+    let text = freeze_observe::text(&format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name before it may contain anything.
     let (_, fields) = text.rsplit_once(')').unwrap_or_default();
     let mut fields = fields.split_ascii_whitespace();
