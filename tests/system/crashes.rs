@@ -78,6 +78,9 @@ pub(crate) fn cases() -> Vec<Case> {
         quick("guest_supervisors", &[(FIRST_GUEST, 2), (SECOND_GUEST, 2)]),
         quick("daemons", &[(HOME_DAEMON, 2), (HOST_DAEMON, 1)]),
         Case::new("crashes::raised_limits", |_| with_scene(raised_limits)),
+        Case::new("crashes::sent_on_by_the_next_daemon", |_| {
+            with_scene(sent_on)
+        }),
         Case::new("crashes::raised_limits_without_a_daemon", |_| {
             let cluster = Cluster::up_with(2, &["--rate", "20mbit"])?;
             cluster.explaining(|| without_a_daemon(&cluster))
@@ -187,6 +190,35 @@ fn at_points(scene: &mut Scene<'_>, victim: Victim, points: Points) -> Result<()
         numbers.len()
     );
     scene.finish()
+}
+
+/// The daemon dies between the start of a supervisor and its order: the next one sends the same supervisor
+/// away, and brings the program home by it.
+fn sent_on(scene: &mut Scene<'_>) -> Result<()> {
+    let Victim { node, part } = HOME_DAEMON;
+    count(scene, HOME_DAEMON)?;
+    let mut points = Vec::new();
+    for name in ["supervisor-noted", "after-home-started"] {
+        let first = scene.numbers_of(node, part, name)?.into_iter().next();
+        points.push((name, first.with_context(|| format!("No point {name}"))?));
+    }
+    for (name, number) in points {
+        let pid = scene.program()?;
+        depart(scene, pid, HOME_DAEMON, number)?;
+        scene.restart_daemon(node)?;
+        ensure!(
+            scene.disarm(node, part, number)?,
+            "It has not died at {name}"
+        );
+        process::eventually(SETTLED, "the next daemon sends it away", || {
+            Ok(scene.try_move(pid, "n3")?.then_some(()))
+        })
+        .context(name)?;
+        let fate = scene.settle(true).context(name)?;
+        ensure!(fate == Fate::Home, "{name}: {fate:?}");
+    }
+    // That nothing is left behind such deaths is seen where each point is tried.
+    Ok(())
 }
 
 /// The home supervisor dies while limits of the program are raised: it gets them back.

@@ -294,15 +294,18 @@ fn daemons_killed_during_moves(cluster: &Cluster) -> Result<()> {
         moving.wait(Duration::from_secs(60))?;
         grows(cluster, pid)?;
     }
+    let mut last = String::new();
     eventually(Duration::from_secs(60), "it comes home", || {
         let row = cluster
             .row(pid)?
             .context("It is not in `whim ps` any more")?;
         if row.place != "n1" {
-            let _ = cluster.migrate(pid, "home")?;
+            let answer = cluster.migrate(pid, "home")?;
+            last = format!("{row:?}: {answer:?}");
         }
         Ok((row.place == "n1" && row.state == "home").then_some(()))
-    })?;
+    })
+    .with_context(|| last)?;
     finish(cluster, &mut guest, pid)
 }
 

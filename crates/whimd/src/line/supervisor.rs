@@ -11,6 +11,7 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command as Process};
+use whim_machine::processes;
 use whim_monitor::plain;
 use whim_sys::credentials::Launch;
 
@@ -58,23 +59,28 @@ impl<J: Serialize, M: FnOnce(RawFd) -> J> Start<'_, M> {
     /// # Errors
     /// Each way in which it can fail, as a sentence.
     pub(crate) async fn run(self) -> Result<Child, SupervisorError> {
+        self.begin()?.ready().await
+    }
+
+    /// Starts it, without its job: if we end before that is handed over, so does it.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub(crate) fn begin(self) -> Result<Begun<J>, SupervisorError> {
         let socket = crate::settings::socket_in(self.directory);
         if socket.as_os_str().len() > SOCKET_PATH_MAX {
             return Err(SupervisorError::PathTooLong(socket));
         }
         let directory = self.directory.to_path_buf();
         self.faults.point("before-socket-made");
-        let started = match directories::listen(&directory) {
-            Ok(listener) => self.spawn(listener).await,
+        let begun = match directories::listen(&directory) {
+            Ok(listener) => self.spawn(listener),
             Err(source) => Err(at(&directory, source)),
         };
-        if started.is_err() {
-            directories::discard(&directory);
-        }
-        started
+        begun.inspect_err(|_| directories::discard(&directory))
     }
 
-    async fn spawn(self, listener: UnixListener) -> Result<Child, SupervisorError> {
+    fn spawn(self, listener: UnixListener) -> Result<Begun<J>, SupervisorError> {
         self.faults.point("socket-made");
         logs::make_room(&self.log);
         let log = OpenOptions::new()
@@ -97,7 +103,7 @@ impl<J: Serialize, M: FnOnce(RawFd) -> J> Start<'_, M> {
             ..self.launch
         };
         launch.apply(&mut command);
-        let mut child = Process::from(command)
+        let child = Process::from(command)
             .spawn()
             .map_err(|error| SupervisorError::Start {
                 program: self.program.clone(),
@@ -106,30 +112,67 @@ impl<J: Serialize, M: FnOnce(RawFd) -> J> Start<'_, M> {
         // They are the supervisor's alone: it counts as gone once nobody has them any more.
         drop(handed);
         self.faults.point("supervisor-spawned");
-        let ready = hand_over(&mut child, &job);
-        match tokio::time::timeout(START_TIMEOUT, ready).await {
-            Ok(Ok(())) => Ok(child),
+        Ok(Begun {
+            child,
+            job,
+            program: self.program,
+            directory: self.directory.to_path_buf(),
+            log: self.log,
+        })
+    }
+}
+
+/// A supervisor that waits for its job.
+pub(crate) struct Begun<J> {
+    child: Child,
+    job: J,
+    program: PathBuf,
+    directory: PathBuf,
+    log: PathBuf,
+}
+
+impl<J: Serialize> Begun<J> {
+    /// Its pid and start time, if it has not ended already.
+    #[must_use]
+    pub(crate) fn number(&self) -> Option<(i32, u64)> {
+        let pid = i32::try_from(self.child.id()?).ok()?;
+        Some((pid, processes::stat(pid).ok()?.start_time))
+    }
+
+    /// Hands over its job and returns once it is ready. On failure nothing of it is left.
+    ///
+    /// # Errors
+    /// As [`Start::run`].
+    pub(crate) async fn ready(mut self) -> Result<Child, SupervisorError> {
+        let ready = hand_over(&mut self.child, &self.job);
+        let failed = match tokio::time::timeout(START_TIMEOUT, ready).await {
+            Ok(Ok(())) => return Ok(self.child),
             Ok(Err(Some(reason))) => {
-                let _ = child.wait().await;
-                Err(SupervisorError::Failed(reason))
+                let _ = self.child.wait().await;
+                SupervisorError::Failed(reason)
             }
             Ok(Err(None)) => {
-                let _ = child.start_kill();
-                let status = child
-                    .wait()
-                    .await
-                    .map_or_else(|e| e.to_string(), |s| s.to_string());
-                Err(SupervisorError::Ended {
+                let _ = self.child.start_kill();
+                let status = self.child.wait().await;
+                SupervisorError::Ended {
                     program: self.program,
-                    status,
+                    status: status.map_or_else(|e| e.to_string(), |s| s.to_string()),
                     log: self.log,
-                })
+                }
             }
             Err(_) => {
-                let _ = child.kill().await;
-                Err(SupervisorError::Slow(self.program))
+                let _ = self.child.kill().await;
+                SupervisorError::Slow(self.program)
             }
-        }
+        };
+        directories::discard(&self.directory);
+        Err(failed)
+    }
+
+    /// Ends it before it has its job.
+    pub(crate) async fn give_up(mut self) {
+        let _ = self.child.kill().await;
+        directories::discard(&self.directory);
     }
 }
 

@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 use nix::fcntl::FallocateFlags;
 use std::fs;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,6 @@ use tokio::process::Child;
 use whim_image::freeze_filters::are_filtered;
 use whim_image::stay::has_own_time;
 use whim_journey::job::HomeJob;
-use whim_machine::processes;
 use whim_net::Role;
 use whim_sys::credentials::{Capability, Launch};
 use whim_sys::foreign;
@@ -119,16 +118,34 @@ pub(crate) async fn start_home(
         faults: &settings.faults,
     };
     settings.faults.point("before-home-started");
-    let child = match start.run().await {
-        Ok(child) => child,
+    let (child, about) = match started(settings, start, &about).await {
+        Ok(started) => started,
         Err(error) => {
             forget(settings, id);
-            return Err(error.into());
+            return Err(error);
         }
     };
     settings.faults.point("after-home-started");
     watch_over(moves, about, child);
     Ok(())
+}
+
+/// Starts the supervisor, and notes which process it is before it has its job: however soon we end, a next daemon
+/// knows who carries the process. Without that it would take it for one whose record is lost.
+async fn started<M: FnOnce(RawFd) -> HomeJob>(
+    settings: &Settings,
+    start: Start<'_, M>,
+    about: &About,
+) -> Result<(Child, About), MoveError> {
+    let begun = start.begin()?;
+    let mut about = about.clone();
+    about.notes.supervisor = begun.number();
+    if let Err(error) = write_about(settings, &about) {
+        begun.give_up().await;
+        return Err(error);
+    }
+    settings.faults.point("supervisor-noted");
+    Ok((begun.ready().await?, about))
 }
 
 /// The rights with which a supervisor begins, beside those of its user. Root has all of them.
@@ -140,16 +157,10 @@ fn kept(settings: &Settings, pid: i32, of_a_user: bool) -> Vec<Capability> {
     KEPT.into_iter().chain(for_filters).collect()
 }
 
-/// Notes which process is the supervisor of the journey, and waits for its end.
-fn watch_over(moves: &Arc<Moves>, mut about: About, mut child: Child) {
-    let pid = child.id().and_then(|id| i32::try_from(id).ok());
-    about.notes.supervisor = pid.and_then(|pid| Some((pid, processes::stat(pid).ok()?.start_time)));
+/// Waits for the end of a supervisor.
+fn watch_over(moves: &Arc<Moves>, about: About, mut child: Child) {
+    let pid = about.notes.supervisor.map(|(pid, _)| pid);
     let id = about.journey.clone();
-    // Without this note the next daemon knows the supervisor by its socket alone.
-    if let Err(error) = write_about(moves.ground().settings(), &about) {
-        tracing::warn!(%error, journey = id, "a supervisor was not noted");
-    }
-    moves.ground().settings().faults.point("supervisor-noted");
     let mut journey = Journey::new(about);
     journey.supervisor_pid = pid;
     moves.journeys().by_id.insert(id.clone(), journey);
