@@ -623,6 +623,94 @@ static void dies(int how)
         dies_by_another(how);
 }
 
+/* Waits that the kernel has continued once already when the program is moved. syscall(2) leaves no trace
+ * of the number of a call in the code before it. */
+static int word;
+
+static void *waits_for_word(void *operation)
+{
+    struct timespec time = {30, 0};
+    while (!__atomic_load_n(&word, __ATOMIC_SEQ_CST))
+        if (syscall(SYS_futex, &word, (long)operation, 0, &time, NULL, 0) && errno != EAGAIN)
+            return strerror(errno);
+    return "woken";
+}
+
+static void *sleeps(void *rest)
+{
+    struct timespec time = {1, 0}, *left = rest;
+    int64_t begun = now();
+    if (syscall(SYS_nanosleep, &time, left))
+        return strerror(errno);
+    return now() - begun < 1000000 ? "slept too short" : "slept";
+}
+
+static void *polls(void *unused)
+{
+    (void)unused;
+    int64_t begun = now();
+    if (syscall(SYS_poll, NULL, 0, 1000))
+        return strerror(errno);
+    return now() - begun < 1000000 ? "polled too short" : "polled";
+}
+
+/* Has a child stop this process, and let it go on. */
+static void stop_for_a_moment(void)
+{
+    pid_t child = fork();
+    need(child >= 0, "fork");
+    if (!child) {
+        pid_t parent = getppid();
+        char path[64], state = 0;
+        sprintf(path, "/proc/%d/stat", parent);
+        kill(parent, SIGSTOP);
+        while (state != 'T') {
+            FILE *file = fopen(path, "r");
+            if (!file || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+                _exit(1);
+            fclose(file);
+        }
+        kill(parent, SIGCONT);
+        _exit(0);
+    }
+    int status;
+    need(waitpid(child, &status, 0) == child && !status, "stopping");
+}
+
+static void restarted(void)
+{
+    static struct timespec left;
+    struct {
+        void *(*work)(void *);
+        void *argument;
+        pthread_t thread;
+    } threads[] = {
+        {waits_for_word, (void *)FUTEX_WAIT_PRIVATE, 0},
+        {waits_for_word, (void *)FUTEX_WAIT, 0},
+        {sleeps, NULL, 0},
+        {sleeps, &left, 0},
+        {polls, NULL, 0},
+    };
+    enum { COUNT = sizeof threads / sizeof *threads };
+    for (int part = 0; part < 3; part++) {
+        word = 0;
+        for (int i = 0; i < COUNT; i++)
+            need(!pthread_create(&threads[i].thread, NULL, threads[i].work, threads[i].argument),
+                 "pthread_create");
+        nap(50);
+        stop_for_a_moment();
+        meet();
+        __atomic_store_n(&word, 1, __ATOMIC_SEQ_CST);
+        for (int flag = 0; flag <= FUTEX_PRIVATE_FLAG; flag += FUTEX_PRIVATE_FLAG)
+            syscall(SYS_futex, &word, FUTEX_WAKE | flag, COUNT, NULL, NULL, 0);
+        for (int i = 0; i < COUNT; i++) {
+            void *said;
+            need(!pthread_join(threads[i].thread, &said), "pthread_join");
+            printf("%s\n", (char *)said);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc >= 2 ? argv[1] : "", *where = argc >= 3 ? argv[2] : "read";
@@ -661,6 +749,8 @@ int main(int argc, char **argv)
         large_transfers();
     else if (!strcmp(name, "family"))
         family();
+    else if (!strcmp(name, "restarted"))
+        restarted();
     else if (!strcmp(name, "dies"))
         dies(atoi(where));
     else

@@ -38,6 +38,7 @@ const BEHAVIOURS: &[(&str, &str, bool)] = &[
     ("memory_calls", "", false),
     ("large_transfers", "", false),
     ("family", "", false),
+    ("restarted", "", false),
     ("dies", "0", false),
     ("dies", "1", false),
     ("dies", "2", false),

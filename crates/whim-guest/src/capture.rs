@@ -160,6 +160,10 @@ impl Guest {
                 match effect {
                     Effect::Caught => {
                         stopped.set_signal_info(&info)?;
+                        if let Some(thread) = self.threads.get_mut(&host_tid) {
+                            // The handler ends the wait.
+                            thread.timed = None;
+                        }
                         stopped.resume(signal)?;
                     }
                     Effect::Stops => {
@@ -198,9 +202,19 @@ impl Guest {
     fn await_delivery(&mut self, stopped: Stopped) -> Result<Stopped, GuestError> {
         let host_tid = stopped.tid();
         let begun = std::time::Instant::now();
-        let mut running = stopped.resume(0)?;
+        let is_timed = |thread: &Thread| thread.timed.is_some();
+        let mut running = if self.threads.get(&host_tid).is_some_and(is_timed) {
+            // Otherwise its wait might end unseen, and the next one be taken for it.
+            stopped.resume_to_syscall(0)?
+        } else {
+            stopped.resume(0)?
+        };
         while begun.elapsed() < DELIVERY_WITHIN {
             match running.poll()? {
+                Polled::Event(Waited::Stopped(stopped)) if stopped.stop() == Stop::SyscallStop => {
+                    self.in_a_wait(stopped)?;
+                    running = Running::assume(host_tid);
+                }
                 Polled::Event(Waited::Stopped(stopped)) => return Ok(stopped),
                 Polled::Event(_) => {
                     self.ended(host_tid);

@@ -23,6 +23,10 @@ pub const RESTART_SYSCALL: u64 = libc::SYS_restart_syscall.cast_unsigned();
 
 /// Code segment of 64-bit user code.
 pub const USER_CS: u64 = 0x33;
+/// Waits for futexes, and FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME, which such an operation may have beside.
+const FUTEX_WAIT: u64 = 0;
+const FUTEX_WAIT_BITSET: u64 = 9;
+const FUTEX_FLAGS: u64 = 128 | 256;
 const SYSCALL_INSTRUCTION: [u8; 2] = [0x0f, 0x05];
 const IOVECS_MAX: u64 = 1024;
 /// Longest transfer of one call (the kernel's MAX_RW_COUNT).
@@ -130,18 +134,21 @@ pub fn understand(subject: Subject<'_>, registers: &mut Registers) -> Option<Int
     if code[5..] != SYSCALL_INSTRUCTION {
         return None;
     }
-    let mut number = registers.orig_rax;
-    if number == RESTART_SYSCALL && known {
-        number = number_in_code(&code).unwrap_or(number);
-    }
     let args = registers.arguments();
+    let restarted = registers.orig_rax == RESTART_SYSCALL;
+    let mut number = registers.orig_rax;
+    if restarted {
+        let shown = number_in_code(&code).filter(|_| known);
+        number = shown.unwrap_or_else(|| number_by_arguments(subject.pid, &args));
+    }
     let state = match registers.rax.cast_signed() {
         ERESTARTNOHAND if at_stop(number) == AtStop::WaitsAnew => CallState::Cut {
             timeout: timeout(subject, number, &args),
         },
         ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND => CallState::Restart,
         ERESTART_RESTARTBLOCK => CallState::RestartBlock {
-            deadline_ns: (at_stop(number) == AtStop::GoesOnHere)
+            // A restarted wait has slept before, and nobody knows for how long.
+            deadline_ns: (at_stop(number) == AtStop::GoesOnHere && !restarted)
                 .then(|| timeout(subject, number, &args))
                 .flatten()
                 .map(|timeout| timeout.deadline_ns),
@@ -200,16 +207,41 @@ pub fn complete_random(ids: (i32, i32), registers: &mut Registers) {
 }
 
 /// The number of the call behind which a thread stands. If the kernel continues the call by
-/// `restart_syscall`, only the code before the instruction can show the original number.
+/// `restart_syscall`, only the code before the instruction can show the original number, or the arguments.
 #[must_use]
 pub fn true_number(pid: i32, registers: &Registers) -> u64 {
-    let mut code = [0u8; 7];
-    let at = registers.rip.wrapping_sub(code.len() as u64);
-    if registers.orig_rax != RESTART_SYSCALL || process_vm::read_exact(pid, at, &mut code).is_err()
-    {
+    if registers.orig_rax != RESTART_SYSCALL {
         return registers.orig_rax;
     }
-    number_in_code(&code).unwrap_or(registers.orig_rax)
+    let mut code = [0u8; 7];
+    let at = registers.rip.wrapping_sub(code.len() as u64);
+    let read = process_vm::read_exact(pid, at, &mut code);
+    let shown = read.ok().and_then(|()| number_in_code(&code));
+    shown.unwrap_or_else(|| number_by_arguments(pid, &registers.arguments()))
+}
+
+/// What a call is that was made by `syscall(2)`, which takes its number from a register that is lost by now, and that
+/// the kernel continues by `restart_syscall`. Of the calls that are continued so (nanosleep, `clock_nanosleep`, poll,
+/// futex) home makes all for a guest but futex: a wait on memory that home does not have. Its operation is a
+/// number that is neither a clock's flag nor a pointer, its address an aligned one, and its fourth argument, which
+/// the others do not have, points to a time.
+fn number_by_arguments(pid: i32, args: &[u64; 6]) -> u64 {
+    let [address, operation, value, ..] = *args;
+    let word = || {
+        let mut bytes = [0u8; 4];
+        let read = process_vm::read_exact(pid, address, &mut bytes);
+        read.is_ok().then_some(u64::from(u32::from_le_bytes(bytes)))
+    };
+    let is_wait = matches!(operation & !FUTEX_FLAGS, FUTEX_WAIT | FUTEX_WAIT_BITSET);
+    let times =
+        || memory_times(pid, args[3]).is_some_and(|(_, nanoseconds)| nanoseconds < 1_000_000_000);
+    // `nanosleep(time, NULL)` looks like a wait without flags, but that its time says what the word should.
+    let certain = || operation != FUTEX_WAIT || word() == Some(value & 0xffff_ffff);
+    if is_wait && address.is_multiple_of(4) && address != 0 && times() && certain() {
+        libc::SYS_futex.cast_unsigned()
+    } else {
+        RESTART_SYSCALL
+    }
 }
 
 /// `mov eax, NUMBER` directly before the `syscall` instruction, as C libraries write it.
@@ -273,13 +305,18 @@ pub fn relative_timeout(pid: i32, number: u64, args: &[u64; 6]) -> Option<(Timeo
     })
 }
 
-fn memory_timeout(pid: i32, args: &[u64; 6], index: usize) -> Option<(TimeoutPlace, u64)> {
+/// A `struct timespec` of a process: seconds and nanoseconds.
+fn memory_times(pid: i32, address: u64) -> Option<(u64, u64)> {
     let mut bytes = [0u8; 16];
-    if args[index] == 0 {
+    if address == 0 {
         return None;
     }
-    process_vm::read_exact(pid, args[index], &mut bytes).ok()?;
-    let (seconds, nanos) = (word(&bytes, 0)?, word(&bytes, 8)?);
+    process_vm::read_exact(pid, address, &mut bytes).ok()?;
+    Some((word(&bytes, 0)?, word(&bytes, 8)?))
+}
+
+fn memory_timeout(pid: i32, args: &[u64; 6], index: usize) -> Option<(TimeoutPlace, u64)> {
+    let (seconds, nanos) = memory_times(pid, args[index])?;
     let total = seconds.saturating_mul(1_000_000_000).saturating_add(nanos);
     Some((TimeoutPlace::Memory(index), total))
 }
@@ -521,5 +558,43 @@ mod tests {
     fn a_number_before_the_instruction_is_found() {
         assert_eq!(number_in_code(&[0xb8, 0xca, 0, 0, 0, 0x0f, 5]), Some(202));
         assert_eq!(number_in_code(&[0x90, 0xca, 0, 0, 0, 0x0f, 5]), None);
+    }
+
+    #[test]
+    fn a_futex_is_known_by_its_arguments() {
+        let pid = std::process::id().cast_signed();
+        let address = |value: &u32| std::ptr::from_ref(value).addr() as u64;
+        let (time, no_time) = ([1u64, 2], [1u64, 1_000_000_000]);
+        let at = |time: &[u64; 2]| time.as_ptr().addr() as u64;
+        let word = 7u32;
+        let known = |args: [u64; 4]| {
+            let [one, two, three, four] = args;
+            number_by_arguments(pid, &[one, two, three, four, 0, 0])
+        };
+        let futex = libc::SYS_futex.cast_unsigned();
+        for (operation, value) in [
+            (0, 7),
+            (0, 7 | 1 << 32),
+            (128, 8),
+            (9, 7),
+            (128 | 256 | 9, 1),
+        ] {
+            let args = [address(&word), operation, value, at(&time)];
+            assert_eq!(known(args), futex, "{operation} {value}");
+        }
+        for args in [
+            // nanosleep(time, NULL)
+            [at(&time), 0, 7, at(&time)],
+            [at(&time), at(&time), 0, at(&time)],
+            // clock_nanosleep(CLOCK_BOOTTIME, 0, time, rest)
+            [7, 0, at(&time), at(&time)],
+            // poll(pollfds, 3, 1000)
+            [address(&word), 3, 1000, 0],
+            [address(&word), 128, 7, at(&no_time)],
+            [address(&word), 128, 7, 8],
+            [address(&word) + 1, 128, 7, at(&time)],
+        ] {
+            assert_eq!(known(args), RESTART_SYSCALL, "{args:x?}");
+        }
     }
 }
