@@ -1,16 +1,18 @@
 /* A program that notices how long it stood still, and keeps home busy with what home does at once.
  *
- * freezes [THREADS [filtered]]: takes a filter that refuses userfaultfd, if so told; prints `ready PID`; then, for each line of its input:
+ * freezes [THREADS [filtered | waits]]: takes a filter that refuses userfaultfd, or has threads that wait for a
+ * futex again and again, if so told; prints `ready PID`; then, for each line of its input:
  *   gap   the longest time, in milliseconds, in which a thread that computes did not get on
  *   busy  how many rounds the THREADS have made, each of which maps a file, sets what is done about
  *         a signal, writes, and now and then makes a thread
  *   end   it ends
- * A round whose outcome is wrong prints `fault` and ends it with status 5.
+ * A round or a wait whose outcome is wrong prints `fault` and ends it with status 5.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
+#include <linux/futex.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
@@ -94,6 +96,23 @@ static void *keep_busy(void *argument)
     return argument;
 }
 
+/* Waits for so many milliseconds, for what nobody wakes: a wait ends when its time is over, or for no reason. */
+static void *keep_waiting(void *milliseconds)
+{
+    long time = (long)milliseconds;
+    struct timespec length = {time / 1000, time % 1000 * 1000000};
+    for (int word = 0;;) {
+        long begun = now_ms();
+        long result = syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, &length, NULL, 0);
+        if (result != 0) {
+            check(errno == ETIMEDOUT, strerror(errno));
+            check(now_ms() - begun >= time - 1, "a wait that is too short");
+        }
+        atomic_fetch_add(&rounds, 1);
+    }
+    return milliseconds;
+}
+
 static void take_filter(void)
 {
     struct sock_filter code[] = {
@@ -110,8 +129,12 @@ static void take_filter(void)
 int main(int count, char **words)
 {
     pthread_t thread;
-    if (count > 2)
+    if (count > 2 && strcmp(words[2], "filtered") == 0)
         take_filter();
+    if (count > 2 && strcmp(words[2], "waits") == 0)
+        /* Some end before the next move, some live through several. */
+        for (long time = 3; time < 3000; time *= 2)
+            pthread_create(&thread, NULL, keep_waiting, (void *)time);
     pthread_create(&thread, NULL, compute, NULL);
     for (long busy = count > 1 ? atol(words[1]) : 0; busy > 0; busy--)
         pthread_create(&thread, NULL, keep_busy, (void *)busy);

@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,8 @@ pub(crate) fn cases() -> Vec<Case> {
                 before_the_commit(cluster, plans, BUSY, &["identity-checked", "out-commit"])
             })
         }),
+        Case::new("freezers::brief", |setting| brief(setting, 8)),
+        Case::new("freezers::full::brief", |setting| brief(setting, 100)),
         Case::new("freezers::on_the_way_home", |_| {
             let phases = ["homeward-transfer"];
             Plans::with_lab(2, |cluster, plans| {
@@ -449,6 +452,52 @@ fn midst(setting: &Setting, times: u32) -> Result<()> {
         }
         println!("{refused} of {times} were refused");
         cluster.have_on(pid, "home")?;
+        talk.say("end")?;
+        talk.succeed()
+    })
+}
+
+/// A group is frozen for moments, again and again, while its program comes home: its waits with a time end as they
+/// should.
+fn brief(setting: &Setting, times: u32) -> Result<()> {
+    /// Longest freeze, and longest time from one to the next, in microseconds.
+    const FROZEN: u64 = 10_000;
+    const THAWED: u64 = 20_000;
+    let cluster = Cluster::up(2)?;
+    cluster.explaining(|| {
+        let program = guest::c("freezes")?.display().to_string();
+        let (mut talk, pid) = Talk::run(&cluster, &[], &[program.as_str(), "0", "waits"])?;
+        let Some(group) = Group::make(&cluster, Version::Two)? else {
+            return Ok(());
+        };
+        group.take(&cluster, pid)?;
+        let mut random = Random::new(setting.seed);
+        for _ in 0..times {
+            cluster.move_to(pid, "n2")?;
+            gap(&mut talk)?;
+            let returned = AtomicBool::new(false);
+            std::thread::scope(|scope| -> Result<()> {
+                let freezing = scope.spawn(|| -> Result<u32> {
+                    let mut frozen = 0;
+                    while !returned.load(Ordering::Relaxed) {
+                        group.set(&group.inner(), true)?;
+                        sleep(Duration::from_micros(random.below(FROZEN)));
+                        group.set(&group.inner(), false)?;
+                        sleep(Duration::from_micros(random.below(THAWED)));
+                        frozen += 1;
+                    }
+                    Ok(frozen)
+                });
+                let moved = eventually(ENDS_WITHIN, "it comes home between two freezes", || {
+                    Ok(matches!(cluster.migrate(pid, "home")?, Moved::Done(_)).then_some(()))
+                });
+                returned.store(true, Ordering::Relaxed);
+                let frozen = freezing.join().map_err(|_| anyhow!("a panic"))??;
+                println!("frozen {frozen} times");
+                moved
+            })?;
+            gap(&mut talk)?;
+        }
         talk.say("end")?;
         talk.succeed()
     })
