@@ -1,7 +1,7 @@
 /* order take COUNT: takes signals that are blocked, in bursts, and tells how many came behind a later one.
  * order send PID COUNT: sends them, with numbers as values, faster than they are taken.
  * order beside COUNT: takes them in a second thread, while the first one has a handler for others.
- * order both PID COUNT: sends both kinds.
+ * order both PID COUNT [FIRST]: sends both kinds, with numbers from FIRST on.
  * order cause: makes calls that send it signals, until it is asked to end (SIGUSR2), and tells how many of these had
  * not been handled when the call that sent them had returned.
  * order wait: signals that wait for the process while its first thread reads standard input. At each line a second
@@ -59,7 +59,7 @@ static int send_all(int pid, int count)
     return 0;
 }
 
-static volatile sig_atomic_t handled, ends;
+static volatile sig_atomic_t handled, ends, last_handled = -1, late_handled;
 
 static void handle(int signal)
 {
@@ -67,6 +67,14 @@ static void handle(int signal)
         ends = 1;
     else
         handled++;
+}
+
+static void handle_value(int signal, siginfo_t *info, void *context)
+{
+    (void)signal, (void)context;
+    late_handled += info->si_value.sival_int <= last_handled;
+    last_handled = info->si_value.sival_int;
+    handled++;
 }
 
 static void *take_beside(void *argument)
@@ -82,14 +90,14 @@ static void *take_beside(void *argument)
         odd += info.si_value.sival_int <= last;
         last = info.si_value.sival_int;
     }
-    printf("%d taken, %d late, ", taken, odd);
+    printf("%d taken, %d late; ", taken, odd);
     ends = 1;
     return NULL;
 }
 
 static int beside(int expected)
 {
-    struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
+    struct sigaction action = {.sa_sigaction = handle_value, .sa_flags = SA_RESTART | SA_SIGINFO};
     pthread_t taker;
     sigset_t set;
     sigemptyset(&set);
@@ -107,20 +115,20 @@ static int beside(int expected)
     while (!ends || (handled < expected && ends++ < 1000))
         nap(5);
     pthread_join(taker, NULL);
-    printf("%d handled\n", handled);
+    printf("%d handled, %d late\n", handled, late_handled);
     fflush(stdout);
     return getchar() == 'e' ? 0 : 3;
 }
 
-static int send_both(int pid, int count)
+static int send_both(int pid, int count, int first)
 {
-    for (int number = 0; number < count; number++) {
+    for (int number = first; number < first + count; number++) {
         union sigval value = {.sival_int = number};
         for (int kind = 4; kind <= 5; kind++)
             while (sigqueue(pid, SIGRTMIN + kind, value) < 0)
                 if (errno != EAGAIN)
                     return 3;
-        nap(10);
+        nap(4);
     }
     return 0;
 }
@@ -200,8 +208,8 @@ int main(int argc, char **argv)
         return send_all(atoi(argv[2]), atoi(argv[3]));
     if (argc == 3 && strcmp(argv[1], "beside") == 0)
         return beside(atoi(argv[2]));
-    if (argc == 4 && strcmp(argv[1], "both") == 0)
-        return send_both(atoi(argv[2]), atoi(argv[3]));
+    if (argc >= 4 && strcmp(argv[1], "both") == 0)
+        return send_both(atoi(argv[2]), atoi(argv[3]), argc > 4 ? atoi(argv[4]) : 0);
     if (argc == 2 && strcmp(argv[1], "cause") == 0)
         return cause();
     if (argc == 2 && strcmp(argv[1], "wait") == 0)

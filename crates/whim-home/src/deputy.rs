@@ -3,6 +3,7 @@
 mod births;
 mod first;
 mod pending;
+mod reports;
 pub(crate) mod waiting;
 
 use crate::company::Company;
@@ -22,8 +23,6 @@ use whim_sys::ptrace::{self, RawSigInfo, Running, Status, Stop, Stopped, Tid};
 use whim_sys::pulse;
 use whim_sys::resident::{self, Deck, OPERATIONS_MAX};
 
-/// Most stops of its threads that are looked at in one go, while others wait to hear from us.
-const STOPS_IN_A_TURN: u32 = 256;
 /// How long a batch of ours (never a guest's call) may take before we believe that it is lost.
 const BATCH_DEADLINE: Duration = Duration::from_secs(60);
 /// How often we yield the processor to a batch before we sleep.
@@ -144,6 +143,10 @@ pub struct Deputy {
     born: HashMap<Tid, Stop>,
     /// The thread that has been made last.
     cloned: Option<Tid>,
+    /// The seat, not the first one, whose thread was given a signal of the process last.
+    taker: usize,
+    /// The threads that have been given signals that waited, in that order, and have not been heard yet.
+    line: Vec<Tid>,
     freezers: Freezers,
     /// How long our waits met a frozen group.
     held: Duration,
@@ -202,6 +205,8 @@ impl Deputy {
             raise: None,
             born: HashMap::new(),
             cloned: None,
+            taker: 0,
+            line: Vec::new(),
             freezers: Freezers::looked_at(pid),
             held: Duration::ZERO,
             company: None,
@@ -367,6 +372,11 @@ impl Deputy {
                     (done, waiting) = (now, Waiting::begin());
                     pulse::advance();
                 }
+                if signals {
+                    // It stops for each of them, and does our work only when no further one waits: a nap at each
+                    // would leave it no time for that.
+                    rounds = 0;
+                }
                 if self.is_late(&mut waiting, BATCH_DEADLINE)? {
                     return Err(DeputyError::Stuck(count));
                 }
@@ -501,32 +511,6 @@ impl Deputy {
     /// Tracing failed.
     pub fn attend(&mut self) -> Result<(), DeputyError> {
         self.drain()
-    }
-
-    fn drain(&mut self) -> Result<(), DeputyError> {
-        for _ in 0..STOPS_IN_A_TURN {
-            let (tid, status) = match ptrace::wait_any_nonblocking() {
-                Ok(Some(reported)) => reported,
-                // No thread is left: their ends have been reported.
-                Ok(None) | Err(ptrace::TraceError::Died) => return Ok(()),
-                Err(error) => return Err(error.into()),
-            };
-            let seat = self.seats.get(&tid).copied();
-            match (seat, status) {
-                // A number comes round again when its thread is gone.
-                (Some(seat), Status::Stopped(stop)) if !self.is_gone(seat) => {
-                    self.stopped(seat, stop)?;
-                }
-                (_, Status::Stopped(stop)) => {
-                    // Trap: a-new-thread-stops-first
-                    self.born.insert(tid, stop);
-                }
-                (Some(seat), ended) => self.ended(seat, ended),
-                (None, _) => {}
-            }
-            pulse::advance();
-        }
-        Ok(())
     }
 
     fn ended(&mut self, seat: usize, status: Status) {

@@ -19,7 +19,7 @@ use std::ops::BitOr;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use waits::{Glance, glance, wait_raw, waited};
-pub use waits::{poll_child, wait_any, wait_any_gently, wait_any_nonblocking};
+pub use waits::{has_report, poll_child, wait_any, wait_any_gently, wait_any_nonblocking};
 use whim_model::Registers;
 
 pub type Tid = i32;

@@ -115,6 +115,14 @@ pub fn wait_any_nonblocking() -> Result<Option<(Tid, Status)>, TraceError> {
     wait_raw(-1, libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG)
 }
 
+/// Whether a tracee has something to report, which stays with the kernel.
+///
+/// # Errors
+/// [`TraceError::Died`] when it is no tracee of ours.
+pub fn has_report(tid: Tid) -> Result<bool, TraceError> {
+    Ok(!matches!(glance(tid)?, Glance::Nothing))
+}
+
 /// As [`wait_any_nonblocking`], but waits for an event.
 ///
 /// # Errors

@@ -1,0 +1,169 @@
+//! What the kernel reports of the deputy's threads, signals in the order in which they were sent.
+//!
+//! The kernel reports first what the thread does that we have traced for longest. While we are busy, each signal of the
+//! process goes to another thread: to the first one, or else to the next that has none. Nothing that a thread
+//! reports says when it was given its signal. (When it ran last is no help: each CPU has a clock of its own, and in a
+//! virtual machine they were seen to differ by more than a second.) So nobody goes on before all have been heard; and
+//! while signals wait for the process, one thread after the other goes on, each when the one before has its next.
+
+use super::{Deputy, DeputyError};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+use whim_image::freeze_observe::Status as Seen;
+use whim_sys::ptrace::{self, Status, Stop, Tid};
+use whim_sys::pulse;
+
+/// Most stops of its threads that are looked at in one go, while others wait to hear from us.
+const STOPS_IN_A_TURN: usize = 256;
+/// A thread that goes on takes what waits for it within this time, or it has no CPU.
+const TAKES_WITHIN: Duration = Duration::from_millis(2);
+
+type Report = (Tid, Status);
+
+impl Deputy {
+    /// Answers what the kernel has to report.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub(super) fn drain(&mut self) -> Result<(), DeputyError> {
+        for _ in 0..STOPS_IN_A_TURN {
+            let Some(first) = next()? else {
+                return Ok(());
+            };
+            if is_signal(&first) && self.threads.len() > 1 {
+                self.in_order(first)?;
+            } else {
+                self.reported(first)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers a signal, and whatever else is reported now.
+    fn in_order(&mut self, first: Report) -> Result<(), DeputyError> {
+        let mut reports = VecDeque::from([first]);
+        while reports.len() < self.threads.len()
+            && let Some(another) = next()?
+        {
+            reports.push_back(another);
+        }
+        let line = std::mem::take(&mut self.line);
+        let ring = (self.threads.len(), self.taker);
+        let place = |(tid, _): &Report| {
+            let first = line.iter().position(|other| other == tid);
+            let seat = self.seats.get(tid).copied().unwrap_or_default();
+            first.unwrap_or_else(|| line.len() + turn(seat, ring))
+        };
+        // What is no signal comes first, as it came.
+        // Trap: signals-among-threads
+        reports
+            .make_contiguous()
+            .sort_by_key(|report| is_signal(report).then(|| place(report)));
+        for report in reports {
+            let (tid, _) = report;
+            self.reported(report)?;
+            if takes_another(self.pid, tid)? {
+                self.line.push(tid);
+            } else if is_signal(&report)
+                && !line.contains(&tid)
+                && let Some(seat) = self.seats.get(&tid).filter(|seat| **seat != 0)
+            {
+                self.taker = *seat;
+            }
+        }
+        Ok(())
+    }
+
+    fn reported(&mut self, (tid, status): Report) -> Result<(), DeputyError> {
+        let seat = self.seats.get(&tid).copied();
+        match (seat, status) {
+            // A number comes round again when its thread is gone.
+            (Some(seat), Status::Stopped(stop)) if !self.is_gone(seat) => {
+                self.stopped(seat, stop)?
+            }
+            (_, Status::Stopped(stop)) => {
+                // Trap: a-new-thread-stops-first
+                self.born.insert(tid, stop);
+            }
+            (Some(seat), ended) => self.ended(seat, ended),
+            (None, _) => {}
+        }
+        pulse::advance();
+        Ok(())
+    }
+}
+
+/// The next report; none, too, if no thread is left: their ends have been reported.
+fn next() -> Result<Option<Report>, DeputyError> {
+    match ptrace::wait_any_nonblocking() {
+        Err(ptrace::TraceError::Died) => Ok(None),
+        reported => Ok(reported?),
+    }
+}
+
+/// Whether a thread has been given a signal of others. A SIGTRAP mostly says that a thread has done our work, and of
+/// those of others never two wait.
+fn is_signal((_, status): &Report) -> bool {
+    matches!(status, Status::Stopped(Stop::Signal(signal)) if *signal != libc::SIGTRAP)
+}
+
+/// Whether a thread that goes on is given a signal that waits for the process: then it has it when this returns.
+fn takes_another(pid: i32, tid: Tid) -> Result<bool, DeputyError> {
+    let waits = |seen: Seen| seen.pending_shared & !seen.blocked != 0;
+    if !Seen::read(pid, tid).is_ok_and(waits) {
+        return Ok(false);
+    }
+    let begun = Instant::now();
+    while begun.elapsed() < TAKES_WITHIN {
+        match ptrace::has_report(tid) {
+            Ok(true) => return Ok(true),
+            Ok(false) => std::thread::yield_now(),
+            Err(ptrace::TraceError::Died) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(false)
+}
+
+/// When the thread at this seat is given a signal, of so many threads: the first one is asked first, and the others in a
+/// ring, from the one that took the last (`complete_signal` in the kernel's `kernel/signal.c`).
+fn turn(seat: usize, (threads, taker): (usize, usize)) -> usize {
+    match seat {
+        0 => 0,
+        _ if seat >= taker => 1 + seat - taker,
+        _ => 1 + seat + threads - taker,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_go_round_behind_the_first_thread() {
+        let order = |threads: usize, taker: usize| {
+            let mut seats: Vec<usize> = (0..threads).rev().collect();
+            seats.sort_by_key(|seat| turn(*seat, (threads, taker)));
+            seats
+        };
+        assert_eq!(order(4, 0), [0, 1, 2, 3]);
+        assert_eq!(order(4, 2), [0, 2, 3, 1]);
+        assert_eq!(order(4, 3), [0, 3, 1, 2]);
+        assert_eq!(order(1, 0), [0]);
+    }
+
+    #[test]
+    fn a_trap_is_no_signal_of_others() {
+        let stopped = |stop| (1, Status::Stopped(stop));
+        let usr1 = stopped(Stop::Signal(libc::SIGUSR1));
+        assert!(is_signal(&usr1));
+        for other in [
+            Stop::Signal(libc::SIGTRAP),
+            Stop::Interrupt,
+            Stop::SyscallStop,
+        ] {
+            assert!(!is_signal(&stopped(other)), "{other:?}");
+        }
+        assert!(!is_signal(&(1, Status::Exited(0))));
+    }
+}
