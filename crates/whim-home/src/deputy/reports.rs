@@ -55,13 +55,13 @@ impl Deputy {
             first.unwrap_or_else(|| line.len() + turn(seat, ring))
         };
         // What is no signal comes first, as it came.
-        // Trap: signals-among-threads
         reports
             .make_contiguous()
             .sort_by_key(|report| is_signal(report).then(|| place(report)));
         for report in reports {
             let (tid, _) = report;
             self.reported(report)?;
+            // Trap: signals-among-threads
             if takes_another(self.pid, tid)? {
                 self.line.push(tid);
             } else if is_signal(&report)
