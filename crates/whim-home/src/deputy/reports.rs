@@ -7,7 +7,6 @@
 //! while signals wait for the process, one thread after the other goes on, each when the one before has its next.
 
 use super::{Deputy, DeputyError};
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use whim_image::freeze_observe::Status as Seen;
 use whim_sys::ptrace::{self, Status, Stop, Tid};
@@ -15,8 +14,8 @@ use whim_sys::pulse;
 
 /// Most stops of its threads that are looked at in one go, while others wait to hear from us.
 const STOPS_IN_A_TURN: usize = 256;
-/// A thread that goes on takes what waits for it within this time, or it has no CPU.
-const TAKES_WITHIN: Duration = Duration::from_millis(2);
+/// A thread that goes on takes what waits for it within this time, or it is frozen.
+const TAKES_WITHIN: Duration = Duration::from_millis(20);
 
 type Report = (Tid, Status);
 
@@ -30,23 +29,25 @@ impl Deputy {
             let Some(first) = next()? else {
                 return Ok(());
             };
-            if is_signal(&first) && self.threads.len() > 1 {
-                self.in_order(first)?;
+            let mut reports = vec![first];
+            while reports.len() < self.threads.len()
+                && let Some(another) = next()?
+            {
+                reports.push(another);
+            }
+            if self.threads.len() > 1 && reports.iter().any(is_signal) {
+                self.in_order(reports)?;
             } else {
-                self.reported(first)?;
+                for report in reports {
+                    self.reported(report)?;
+                }
             }
         }
         Ok(())
     }
 
-    /// Answers a signal, and whatever else is reported now.
-    fn in_order(&mut self, first: Report) -> Result<(), DeputyError> {
-        let mut reports = VecDeque::from([first]);
-        while reports.len() < self.threads.len()
-            && let Some(another) = next()?
-        {
-            reports.push_back(another);
-        }
+    /// Answers what has been reported, of which some are signals.
+    fn in_order(&mut self, mut reports: Vec<Report>) -> Result<(), DeputyError> {
         let line = std::mem::take(&mut self.line);
         let ring = (self.threads.len(), self.taker);
         let place = |(tid, _): &Report| {
@@ -55,9 +56,7 @@ impl Deputy {
             first.unwrap_or_else(|| line.len() + turn(seat, ring))
         };
         // What is no signal comes first, as it came.
-        reports
-            .make_contiguous()
-            .sort_by_key(|report| is_signal(report).then(|| place(report)));
+        reports.sort_by_key(|report| is_signal(report).then(|| place(report)));
         for report in reports {
             let (tid, _) = report;
             self.reported(report)?;
