@@ -406,6 +406,7 @@ fn homes_disk_stands_still(cluster: &Cluster) -> Result<()> {
         let begun = Instant::now();
         let reason = cluster.refused("n1", &["migrate", &pid.to_string(), "n3"])?;
         println!("after {:.1} s: {reason}", begun.elapsed().as_secs_f64());
+        ensure!(reason.contains("This node's disk"), "{reason}");
         ensure!(
             begun.elapsed() >= LEASE,
             "It took no longer than a lease, so this shows nothing"

@@ -300,7 +300,14 @@ impl Onward {
         for event in [MoveEvent::Heard { at }, MoveEvent::Tick] {
             let limit = self.going.limit();
             let left = &old.node;
-            let reason = format!("The move from {left} did not get on within {limit:.0?}");
+            let reason = if self.waits_for_journal() {
+                format!(
+                    "This node's disk took no entry of the move within {limit:.0?}: try again when \
+                     it works"
+                )
+            } else {
+                format!("The move from {left} did not get on within {limit:.0?}")
+            };
             self.go_on(event, reason, (&mut *old, &mut *journal))?;
         }
         Ok(())

@@ -393,6 +393,31 @@ async fn onward(
     travelled
 }
 
+/// Gives a supervisor a command.
+async fn address(moves: &Moves, id: &str, command: &Command) -> Result<Conversation, MoveError> {
+    let notes = moves
+        .journeys()
+        .by_id
+        .get(id)
+        .map(|journey| journey.about.notes.clone())
+        .unwrap_or_default();
+    let waits_for_disk = || {
+        let supervisor = notes.supervisor;
+        supervisor.is_some_and(|(pid, _)| processes::waits_for_disk(pid))
+    };
+    let socket = socket_in(&moves.ground().settings().home_directory(id));
+    match Conversation::begin(&socket, notes.older, command).await {
+        // It hung up on us because it was about to end.
+        Err(SupervisorError::Broken { .. }) => Err(MoveError::Silent),
+        Err(SupervisorError::Gone(_)) if waits_for_disk() => Err(MoveError::Refused(
+            "It has come home or ended, which its supervisor cannot note, because this node's disk \
+             does not answer: try again when it works"
+                .into(),
+        )),
+        begun => Ok(begun?),
+    }
+}
+
 /// Lets the supervisor move the process and passes on what it says.
 async fn travel(
     moves: &Arc<Moves>,
@@ -403,7 +428,6 @@ async fn travel(
 ) -> Result<MoveReport, MoveError> {
     let settings = moves.ground().settings();
     let faults = &settings.faults;
-    let socket = socket_in(&settings.home_directory(id));
     // Noted, so that `watching::finish` can give the room back at the host for which the process was bound.
     let bound_for = |bound_for: Option<(String, u32)>| {
         if let Some(journey) = moves.journeys().by_id.get_mut(id) {
@@ -419,20 +443,14 @@ async fn travel(
         attempt.came_to(Phase::Home);
     }
     faults.point("before-command");
-    let older = moves
-        .journeys()
-        .by_id
-        .get(id)
-        .and_then(|j| j.about.notes.older);
-    let conversation = match Conversation::begin(&socket, older, &command).await {
-        // The supervisor hung up on us because it was about to end.
-        Err(SupervisorError::Broken { .. }) => Err(MoveError::Silent),
-        begun => Ok(begun?),
+    let conversation = match address(moves, id, &command).await {
+        Err(MoveError::Silent) => None,
+        addressed => Some(addressed?),
     };
     faults.point("after-command");
     let result = match conversation {
-        Ok(conversation) => hear_out(moves, conversation, attempt).await,
-        Err(error) => Err(error),
+        Some(conversation) => hear_out(moves, conversation, attempt).await,
+        None => Err(MoveError::Silent),
     };
     // A supervisor that did not say how it went may be dead. `watching::finish` then needs to know where
     // the process was bound for.
