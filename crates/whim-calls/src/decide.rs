@@ -622,9 +622,11 @@ pub(crate) fn get_robust_list(builder: &mut Builder<'_>) -> Flow {
     builder.region(builder.value(2), 8, Out, Returned::Whole)
 }
 
+const FUTEX_WAIT: u32 = 0;
 const FUTEX_LOCK_PI: u32 = 6;
 const FUTEX_TRYLOCK_PI: u32 = 8;
 const FUTEX_CMP_REQUEUE_PI: u32 = 12;
+const FUTEX_WAIT_BITSET: u32 = 9;
 const FUTEX_LOCK_PI2: u32 = 13;
 const FUTEX_PRIVATE: u32 = 128;
 const FUTEX_CLOCK_REALTIME: u32 = 256;
@@ -642,6 +644,14 @@ pub(crate) const FUTEX_TRAPPED: &[u32] = &[
     FUTEX_LOCK_PI2 | FUTEX_CLOCK_REALTIME,
     FUTEX_LOCK_PI2 | FUTEX_CLOCK_REALTIME | FUTEX_PRIVATE,
 ];
+
+/// Whether `futex` with such an operation waits until another thread changes a word.
+#[must_use]
+pub fn waits_for_futex(operation: u64) -> bool {
+    let command =
+        u32::try_from(operation).map(|whole| whole & !(FUTEX_PRIVATE | FUTEX_CLOCK_REALTIME));
+    matches!(command, Ok(FUTEX_WAIT | FUTEX_WAIT_BITSET))
+}
 
 /// A lock with inheritance of priority. A child has those that its parent held, and here is no thread of the parent's:
 /// the kernel would say that its holder is no more.

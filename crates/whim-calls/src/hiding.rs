@@ -19,6 +19,12 @@ pub fn waits_for_signals(number: u64) -> bool {
     stopped(number).waits_for_signals
 }
 
+/// Whether the call may end for no reason, with 0.
+#[must_use]
+pub fn ends_for_nothing(number: u64) -> bool {
+    stopped(number).ends_for_nothing
+}
+
 /// Whether other signals may interrupt a call with these arguments than those that its thread does
 /// not block: it waits under a mask of its own, or takes signals out of the queue.
 #[must_use]

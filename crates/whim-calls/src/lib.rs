@@ -40,10 +40,11 @@ mod table;
 mod touch;
 mod types;
 
+pub use decide::waits_for_futex;
 pub use filter::{Instruction, Places, cautious_filter, guest_filter};
 pub use hiding::{
-    at_stop, ends_at_stop, has_signals_of_its_own, relative_time, rest_of_time, restarts_here,
-    result_when_over, transfer, waits_for_child, waits_for_signals,
+    at_stop, ends_at_stop, ends_for_nothing, has_signals_of_its_own, relative_time, rest_of_time,
+    restarts_here, result_when_over, transfer, waits_for_child, waits_for_signals,
 };
 pub use ioctl::is_terminal_control;
 pub use path::is_of_home;

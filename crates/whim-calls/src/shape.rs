@@ -267,6 +267,12 @@ impl Row {
         self
     }
 
+    /// It may end for no reason, with 0.
+    pub(crate) const fn ends_for_nothing(mut self) -> Self {
+        self.stopped.ends_for_nothing = true;
+        self
+    }
+
     /// It waits for signals themselves.
     pub(crate) const fn waits_for_signals(mut self) -> Self {
         self.stopped.waits_for_signals = true;

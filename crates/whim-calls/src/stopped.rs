@@ -115,6 +115,8 @@ pub(crate) struct Stopped {
     pub(crate) own_mask: Option<usize>,
     /// It waits for nothing but signals: `rt_sigsuspend` for a handler, `rt_sigtimedwait` to take one.
     pub(crate) waits_for_signals: bool,
+    /// It may end for no reason, with 0: its callers look whether what they waited for has come.
+    pub(crate) ends_for_nothing: bool,
 }
 
 impl Stopped {
@@ -129,5 +131,6 @@ impl Stopped {
         restarts_here: false,
         own_mask: None,
         waits_for_signals: false,
+        ends_for_nothing: false,
     };
 }

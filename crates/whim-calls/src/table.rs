@@ -351,6 +351,7 @@ table! {
     futex => local_but(decide::futex, "a lock that another process holds: home")
         .gate(Gate::TrapIf { index: 1, values: decide::FUTEX_TRAPPED, negative: false })
         .at_stop(AtStop::GoesOnHere).time(Time::Timespec(3), TIMED_OUT).relative_if(FUTEX_WAIT).restarts_here()
+        .ends_for_nothing()
         .points(&[]);
     sched_setaffinity => forward(&[V, V, get_sized(unsigned(1, 1, CPU_SET_MAX))]);
     sched_getaffinity => forward(&[V, V, put_sized(unsigned(1, 1, CPU_SET_MAX))]);

@@ -1,6 +1,7 @@
 //! What the registers of a stopped thread say about the call in which it was stopped, and with
 //! which registers the thread goes on.
 
+use whim_calls::Time;
 use whim_image::freeze_calls::{
     EINTR, ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTSYS, RESTART_SYSCALL,
 };
@@ -53,7 +54,7 @@ pub(crate) fn rewound(registers: &Registers) -> Registers {
     if number >= 0 {
         let again = match result {
             ERESTARTNOHAND..=ERESTARTSYS => true,
-            ERESTART_RESTARTBLOCK => starts_anew(number, registers.rsi, registers.r10),
+            ERESTART_RESTARTBLOCK => starts_anew(&registers),
             EINTR => number == libc::SYS_rt_sigtimedwait,
             _ => false,
         };
@@ -61,26 +62,24 @@ pub(crate) fn rewound(registers: &Registers) -> Registers {
             registers.rax = registers.orig_rax;
             registers.rip = registers.rip.wrapping_sub(2);
         } else if result == ERESTART_RESTARTBLOCK {
-            // A wait for a futex may end for no reason.
-            let futex = number == libc::SYS_futex;
-            registers.rax = if futex { 0 } else { EINTR.cast_unsigned() };
+            let nothing = whim_calls::ends_for_nothing(registers.orig_rax);
+            registers.rax = if nothing { 0 } else { EINTR.cast_unsigned() };
         }
     }
     registers.orig_rax = u64::MAX;
     registers
 }
 
-/// Whether a call with a restart block may begin anew. A wait for a futex with a relative timeout
-/// may not, because the whole timeout would be waited for again. Such a wait may end for no reason,
-/// so it ends.
-fn starts_anew(number: i64, operation: u64, timeout: u64) -> bool {
-    const COMMAND: u64 = 0x7f;
-    const FUTEX_WAIT: u64 = 0;
-    match number {
-        libc::SYS_restart_syscall => false,
-        libc::SYS_futex => operation & COMMAND != FUTEX_WAIT || timeout == 0,
-        _ => true,
-    }
+/// Whether a call with a restart block may begin anew. One that may end for no reason does so instead, if it would
+/// wait for the whole of a relative time again.
+fn starts_anew(registers: &Registers) -> bool {
+    let (number, args) = (registers.orig_rax, registers.arguments());
+    let is_timed = match whim_calls::relative_time(number, &args) {
+        Some(Time::Timespec(index)) => args[index] != 0,
+        Some(Time::Milliseconds(_)) => true,
+        None => false,
+    };
+    number != RESTART_SYSCALL && !(is_timed && whim_calls::ends_for_nothing(number))
 }
 
 /// Registers with which a thread that was merely stopped goes on. If a stop has ended the thread's

@@ -5,11 +5,6 @@ use crate::freeze::FrozenThread;
 use crate::freeze_calls::{CallState, InterruptedCall, RESTART_SYSCALL, TimeoutPlace};
 use whim_model::{AWAIT_NUMBER, Activity, Registers, Syscall};
 
-const FUTEX: u64 = 202;
-const FUTEX_WAIT: u64 = 0;
-/// FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME
-const FUTEX_FLAGS: u64 = 128 | 256;
-
 /// How the new half of a thread resumes its work.
 pub(crate) struct Plan {
     pub registers: Registers,
@@ -43,21 +38,21 @@ pub(crate) fn plan(thread: &FrozenThread, begins_in_guest: &dyn Fn(u64) -> bool)
         CallState::Cut { timeout } => timeout.map(|timeout| timeout.deadline_ns),
         _ => None,
     };
+    let ends_for_nothing = whim_calls::ends_for_nothing(number);
     if local
         && sleeps
         && deadline_ns.is_none()
-        && number == FUTEX
-        && args[1] & !FUTEX_FLAGS == FUTEX_WAIT
+        && ends_for_nothing
+        && whim_calls::relative_time(number, &args).is_some()
     {
-        // The time is relative, and it is unknown how much of it is left. Every user of futexes
-        // expects spurious wake-ups.
+        // It is unknown how much of its time is left.
         registers.rax = 0;
         return computing(registers);
     }
     registers.rip -= 2;
     let in_flight = in_flight(thread.tid(), call);
     let short = matches!(call.state, CallState::Short { .. });
-    if local && !short && (!sleeps || number == FUTEX) {
+    if local && !short && (!sleeps || ends_for_nothing) {
         registers.rax = number;
         if whim_calls::waits_for_signals(number) {
             // From this the host knows that it stands right before its call.

@@ -23,10 +23,6 @@ pub const RESTART_SYSCALL: u64 = libc::SYS_restart_syscall.cast_unsigned();
 
 /// Code segment of 64-bit user code.
 pub const USER_CS: u64 = 0x33;
-/// Waits for futexes, and FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME, which such an operation may have beside.
-const FUTEX_WAIT: u64 = 0;
-const FUTEX_WAIT_BITSET: u64 = 9;
-const FUTEX_FLAGS: u64 = 128 | 256;
 const SYSCALL_INSTRUCTION: [u8; 2] = [0x0f, 0x05];
 const IOVECS_MAX: u64 = 1024;
 /// Longest transfer of one call (the kernel's MAX_RW_COUNT).
@@ -232,12 +228,16 @@ fn number_by_arguments(pid: i32, args: &[u64; 6]) -> u64 {
         let read = process_vm::read_exact(pid, address, &mut bytes);
         read.is_ok().then_some(u64::from(u32::from_le_bytes(bytes)))
     };
-    let is_wait = matches!(operation & !FUTEX_FLAGS, FUTEX_WAIT | FUTEX_WAIT_BITSET);
     let times =
         || memory_times(pid, args[3]).is_some_and(|(_, nanoseconds)| nanoseconds < 1_000_000_000);
     // `nanosleep(time, NULL)` looks like a wait without flags, but that its time says what the word should.
-    let certain = || operation != FUTEX_WAIT || word() == Some(value & 0xffff_ffff);
-    if is_wait && address.is_multiple_of(4) && address != 0 && times() && certain() {
+    let certain = || operation != 0 || word() == Some(value & 0xffff_ffff);
+    if whim_calls::waits_for_futex(operation)
+        && address.is_multiple_of(4)
+        && address != 0
+        && times()
+        && certain()
+    {
         libc::SYS_futex.cast_unsigned()
     } else {
         RESTART_SYSCALL
