@@ -51,7 +51,9 @@ pub(crate) fn perform(
 /// Ctrl-C ends our waiting alone: says so, and ends as by the signal.
 fn speak_at_ctrl_c() {
     let key = SigSet::from(Signal::SIGINT);
-    if key.thread_block().is_err() {
+    // A shell without job control has what it starts in the background ignore Ctrl-C.
+    let ignored = ignores(Signal::SIGINT);
+    if ignored || key.thread_block().is_err() {
         return;
     }
     std::thread::spawn(move || {
@@ -61,6 +63,16 @@ fn speak_at_ctrl_c() {
             let _ = raise(Signal::SIGINT);
         }
     });
+}
+
+/// Whether we were started with a signal ignored.
+fn ignores(signal: Signal) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let set = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+    set.is_some_and(|set| set >> (signal as i32 - 1) & 1 != 0)
 }
 
 /// Progress is for people who wait: on a terminal, and where there is something to wait for.

@@ -13,6 +13,7 @@ use whim_balance::balancer::{Fixed, Known, Program, Relocation};
 use whim_balance::cost::Size;
 use whim_balance::decide::{self, Node, Task};
 use whim_balance::{Millis, NodeId};
+use whim_journey::cause::Cause;
 use whim_journey::job::State;
 
 use crate::daemon::Daemon;
@@ -503,11 +504,12 @@ fn fixed(
     stat: &Stat,
 ) -> Option<Fixed> {
     let pid = stat.pid;
-    if balancing
-        .placed
-        .get(&pid)
-        .is_some_and(|at| at + PLACED > view.now)
-    {
+    let placed = balancing.placed.get(&pid);
+    let left_by_itself = || {
+        let last = candidate.last_move.as_ref();
+        last.is_some_and(|last| last.cause == Cause::Itself)
+    };
+    if placed.is_some_and(|at| at + PLACED > view.now) && !left_by_itself() {
         return Some(Fixed::Placed);
     }
     if candidate.options.class == Some(RunClass::Interactive) {

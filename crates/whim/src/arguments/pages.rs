@@ -113,7 +113,7 @@ const COLUMNS: &[Entry] = &[
         "threads that run or wait for a CPU; it rises at once, and falls for half a minute after work has ended",
     ),
     ("cpus", "cores that the node may use"),
-    ("speed", "of a core, beside one of this node"),
+    ("speed", "of a core, as measured; 1 is an ordinary one"),
     (
         "guests",
         "programs of other nodes, as of the last second or two",

@@ -49,7 +49,11 @@ pub(crate) fn check_options(daemon: &Daemon, options: &RunOptions) -> Result<(),
     Ok(())
 }
 
-fn check_label(daemon: &Daemon, label: &str) -> Result<(), String> {
+/// That some node has the label.
+///
+/// # Errors
+/// None has it: which labels there are.
+pub(crate) fn check_label(daemon: &Daemon, label: &str) -> Result<(), String> {
     let rows = listing::nodes(daemon.host());
     let mut known: Vec<String> = rows
         .into_iter()

@@ -11,6 +11,7 @@ use whim_secret::Concealed;
 use crate::daemon::Daemon;
 use crate::faces::health;
 use crate::faces::listing;
+use crate::faces::options;
 use crate::faces::reasons;
 use crate::faces::tuning;
 use crate::ground::Ground;
@@ -367,6 +368,9 @@ async fn migrate(
 ) -> Outcome {
     let (daemon, caller, sender) = (Arc::clone(daemon), caller.clone(), answers.clone());
     let work = async move {
+        if let Some(label) = to.strip_prefix('@') {
+            options::check_label(&daemon, label).map_err(MoveError::Refused)?;
+        }
         let result = moving::migrate(daemon.moves(), &caller, pid, &to, &sender).await;
         // A request that was refused puts it nowhere.
         let there =
