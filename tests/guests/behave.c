@@ -23,11 +23,14 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -657,6 +660,73 @@ static void *polls(void *unused)
     return now() - begun < 1000000 ? "polled too short" : "polled";
 }
 
+static void *polls_a_pipe(void *pipe)
+{
+    struct pollfd list[2] = {{*(int *)pipe, POLLIN, 0}, {-1, 0, 0}};
+    return syscall(SYS_poll, list, 2, 30000) == 1 && list[0].revents == POLLIN ? "heard" : "not heard";
+}
+
+/* Memory that was mapped before a program asked that what it may read it may execute stays as it was. */
+static int executable(void)
+{
+    char line[512], right;
+    int count = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps && fgets(line, sizeof line, maps))
+        count += sscanf(line, "%*s %*c%*c%c", &right) == 1 && right == 'x';
+    fclose(maps);
+    return count;
+}
+
+static void reads_and_executes(void)
+{
+    char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    need(page != MAP_FAILED, "mmap");
+    page[0] = 1;
+    executable();
+    need(personality(personality(0xffffffff) | READ_IMPLIES_EXEC) >= 0, "personality");
+    int before = executable();
+    for (int part = 0; part < 3; part++) {
+        meet();
+        page[0]++;
+        printf("%d more, %d\n", executable() - before, (personality(0xffffffff) & READ_IMPLIES_EXEC) != 0);
+    }
+}
+
+static void noted(int signal)
+{
+    (void)signal;
+}
+
+/* What is left of their time is told to calls that a handler ends. */
+static void rest_of_time(void)
+{
+    struct sigaction action = {.sa_handler = noted};
+    struct itimerval timer = {{0}, {0, 200000}};
+    struct timespec brief;
+    struct timeval time;
+    sigset_t none;
+    int ends[2];
+    need(sigaction(SIGALRM, &action, NULL) == 0 && pipe(ends) == 0, "sigaction, pipe");
+    sigemptyset(&none);
+    meet();
+    for (int call = 0; call < 3; call++) {
+        struct pollfd list = {ends[0], POLLIN, 0};
+        fd_set set;
+        FD_ZERO(&set);
+        FD_SET(ends[0], &set);
+        brief = (struct timespec){1, 0};
+        time = (struct timeval){1, 0};
+        need(setitimer(ITIMER_REAL, &timer, NULL) == 0, "setitimer");
+        long result = call == 0   ? syscall(SYS_select, ends[0] + 1, &set, NULL, NULL, &time)
+                      : call == 1 ? syscall(SYS_pselect6, ends[0] + 1, &set, NULL, NULL, &brief, NULL)
+                                  : syscall(SYS_ppoll, &list, 1, &brief, &none, 8);
+        long left = call == 0 ? time.tv_sec * 1000 + time.tv_usec / 1000 : brief.tv_sec * 1000 + brief.tv_nsec / 1000000;
+        printf("%ld %s, %s left, set %d\n", result, strerrorname_np(errno), left < 900 && left > 0 ? "some" : "not some",
+               FD_ISSET(ends[0], &set) != 0);
+    }
+}
+
 /* Has a child stop the threads of this process, and let them go on. (A stop by SIGSTOP would be seen, and joined, by
  * whoever has started it.) */
 static void stop_for_a_moment(void)
@@ -691,6 +761,8 @@ static void stop_for_a_moment(void)
 static void restarted(void)
 {
     static struct timespec left;
+    int ends[2];
+    need(pipe(ends) == 0, "pipe");
     struct {
         void *(*work)(void *);
         void *argument;
@@ -701,6 +773,7 @@ static void restarted(void)
         {sleeps, NULL, 0},
         {sleeps, &left, 0},
         {polls, NULL, 0},
+        {polls_a_pipe, &ends[0], 0},
     };
     enum { COUNT = sizeof threads / sizeof *threads };
     for (int i = 0; i < COUNT; i++)
@@ -711,6 +784,7 @@ static void restarted(void)
     __atomic_store_n(&word, 1, __ATOMIC_SEQ_CST);
     for (int flag = 0; flag <= FUTEX_PRIVATE_FLAG; flag += FUTEX_PRIVATE_FLAG)
         syscall(SYS_futex, &word, FUTEX_WAKE | flag, COUNT, NULL, NULL, 0);
+    need(write(ends[1], "", 1) == 1, "write");
     for (int i = 0; i < COUNT; i++) {
         void *said;
         need(!pthread_join(threads[i].thread, &said), "pthread_join");
@@ -756,6 +830,10 @@ int main(int argc, char **argv)
         large_transfers();
     else if (!strcmp(name, "family"))
         family();
+    else if (!strcmp(name, "rest_of_time"))
+        rest_of_time();
+    else if (!strcmp(name, "reads_and_executes"))
+        reads_and_executes();
     else if (!strcmp(name, "restarted"))
         restarted();
     else if (!strcmp(name, "dies"))

@@ -39,6 +39,8 @@ const BEHAVIOURS: &[(&str, &str, bool)] = &[
     ("large_transfers", "", false),
     ("family", "", false),
     ("restarted", "", false),
+    ("rest_of_time", "", false),
+    ("reads_and_executes", "", false),
     ("dies", "0", false),
     ("dies", "1", false),
     ("dies", "2", false),

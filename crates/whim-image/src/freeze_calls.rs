@@ -25,6 +25,9 @@ pub const RESTART_SYSCALL: u64 = libc::SYS_restart_syscall.cast_unsigned();
 pub const USER_CS: u64 = 0x33;
 const SYSCALL_INSTRUCTION: [u8; 2] = [0x0f, 0x05];
 const IOVECS_MAX: u64 = 1024;
+/// Most descriptors of one poll whose number is unknown: no address of memory is as low as the next one
+/// (`vm.mmap_min_addr`), except where somebody has allowed that.
+const POLLED_MAX: usize = 65_535;
 /// Longest transfer of one call (the kernel's MAX_RW_COUNT).
 const TRANSFER_MAX: u64 = 0x7fff_f000;
 
@@ -217,31 +220,31 @@ pub fn true_number(pid: i32, registers: &Registers) -> u64 {
 }
 
 /// What a call is that was made by `syscall(2)`, which takes its number from a register that is lost by now, and that
-/// the kernel continues by `restart_syscall`. Of the calls that are continued so (nanosleep, `clock_nanosleep`, poll,
-/// futex) home makes all for a guest but futex: a wait on memory that home does not have. Its operation is a
-/// number that is neither a clock's flag nor a pointer, its address an aligned one, and its fourth argument, which
-/// the others do not have, points to a time.
+/// the kernel continues by `restart_syscall`. These are nanosleep, `clock_nanosleep`, poll and futex. The sleeps are
+/// alike, but the others use memory that home does not have while the program is away: a futex its word, poll its list.
+/// A futex's operation is neither a clock's flag nor a pointer, its address an aligned one, and its fourth argument,
+/// which the others do not have, points to a time. A list can be read as far as it is long; a clock's number
+/// is no address, and what is left of a sleep is told to none that is as small as a count.
 fn number_by_arguments(pid: i32, args: &[u64; 6]) -> u64 {
     let [address, operation, value, ..] = *args;
-    let word = || {
-        let mut bytes = [0u8; 4];
-        let read = process_vm::read_exact(pid, address, &mut bytes);
-        read.is_ok().then_some(u64::from(u32::from_le_bytes(bytes)))
+    let reads = |bytes: &mut [u8]| process_vm::read_exact(pid, address, bytes).is_ok();
+    let futex = || {
+        let mut word = [0u8; 4];
+        let times = memory_times(pid, args[3]);
+        address.is_multiple_of(4)
+            && reads(&mut word)
+            // `nanosleep(time, NULL)` looks like a wait without flags, but that its time says what the word should.
+            && (operation != 0 || u64::from(u32::from_le_bytes(word)) == value & 0xffff_ffff)
+            && times.is_some_and(|(_, nanoseconds)| nanoseconds < 1_000_000_000)
     };
-    let times =
-        || memory_times(pid, args[3]).is_some_and(|(_, nanoseconds)| nanoseconds < 1_000_000_000);
-    // `nanosleep(time, NULL)` looks like a wait without flags, but that its time says what the word should.
-    let certain = || operation != 0 || word() == Some(value & 0xffff_ffff);
-    if whim_calls::waits_for_futex(operation)
-        && address.is_multiple_of(4)
-        && address != 0
-        && times()
-        && certain()
-    {
-        libc::SYS_futex.cast_unsigned()
-    } else {
-        RESTART_SYSCALL
+    if whim_calls::waits_for_futex(operation) && futex() {
+        return libc::SYS_futex.cast_unsigned();
     }
+    let polled = usize::try_from(operation).unwrap_or(usize::MAX);
+    if (1..=POLLED_MAX).contains(&polled) && reads(&mut vec![0; polled * 8]) {
+        return libc::SYS_poll.cast_unsigned();
+    }
+    RESTART_SYSCALL
 }
 
 /// `mov eax, NUMBER` directly before the `syscall` instruction, as C libraries write it.
@@ -561,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn a_futex_is_known_by_its_arguments() {
+    fn a_continued_wait_is_known_by_its_arguments() {
         let pid = std::process::id().cast_signed();
         let address = |value: &u32| std::ptr::from_ref(value).addr() as u64;
         let (time, no_time) = ([1u64, 2], [1u64, 1_000_000_000]);
@@ -588,13 +591,22 @@ mod tests {
             [at(&time), at(&time), 0, at(&time)],
             // clock_nanosleep(CLOCK_BOOTTIME, 0, time, rest)
             [7, 0, at(&time), at(&time)],
-            // poll(pollfds, 3, 1000)
-            [address(&word), 3, 1000, 0],
-            [address(&word), 128, 7, at(&no_time)],
-            [address(&word), 128, 7, 8],
-            [address(&word) + 1, 128, 7, at(&time)],
+            // poll(NULL, 0, 1000)
+            [0, 0, 1000, 0],
+            [8, 128, 7, at(&time)],
         ] {
             assert_eq!(known(args), RESTART_SYSCALL, "{args:x?}");
+        }
+        let list = vec![0u64; 200];
+        let list = list.as_ptr().addr() as u64;
+        for args in [
+            [list, 3, 1000, 0],
+            [list, 1, u64::MAX, at(&time)],
+            [list, 128, 7, at(&no_time)],
+            [list, 128, 7, 8],
+            [list + 1, 128, 7, at(&time)],
+        ] {
+            assert_eq!(known(args), libc::SYS_poll.cast_unsigned(), "{args:x?}");
         }
     }
 }
