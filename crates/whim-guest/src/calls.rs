@@ -506,7 +506,8 @@ impl Guest {
     ) -> Result<(), GuestError> {
         let is_due = reply.result == 0 && self.is_due_behind(host_tid, forwarded);
         if is_due || (ERESTART_RESTARTBLOCK..=ERESTARTSYS).contains(&reply.result) {
-            self.write_events(host_tid, forwarded, reply);
+            // What a call writes although a signal ends it: that nothing has happened, and the time that is left.
+            self.write_outputs(&forwarded.regions, reply);
             let result = if is_due { ERESTARTNOHAND } else { reply.result };
             return self.interrupted(host_tid, forwarded, result);
         }

@@ -1,6 +1,6 @@
 //! What home answers to a call of the guest's, and where it goes.
 
-use crate::guest::{Forwarded, Guest};
+use crate::guest::Guest;
 use whim_model::MappingId;
 
 /// Home's answer to something a thread waits for.
@@ -43,20 +43,5 @@ impl Guest {
             let _ = self.memory.write(*address, bytes);
         }
         first
-    }
-
-    /// Writes what poll and ppoll write although a signal interrupts them: that nothing has happened. The rest of such
-    /// a call's outputs is of no use: it is made again with the time that it had.
-    pub(crate) fn write_events(&mut self, host_tid: i32, forwarded: &Forwarded, reply: &Reply) {
-        let thread = self.threads.get(&host_tid);
-        let call = thread.and_then(|thread| {
-            let waiting = thread.waiting.as_ref().map(|waiting| waiting.call);
-            thread.in_flight.or(waiting)
-        });
-        let polls = [libc::SYS_poll, libc::SYS_ppoll];
-        if call.is_some_and(|call| polls.contains(&call.number.cast_signed())) {
-            let events = &forwarded.regions[..forwarded.regions.len().min(1)];
-            self.write_outputs(events, reply);
-        }
     }
 }
