@@ -222,15 +222,36 @@ pub fn restore_mappings(
         .seat_of(OwnTid::of_leader(image))
         .ok_or(HomewardError::Ended)?;
     let pieces = server.window.pieces().to_vec();
-    let unmap: Vec<Syscall> = pieces
+    let unmap = pieces
         .iter()
-        .map(|piece| Syscall::new(libc::SYS_munmap, &[piece.start, piece.len()]))
-        .collect();
-    expect("the address space", &server.deputy.run(seat, &unmap)?)?;
+        .map(|piece| Syscall::new(libc::SYS_munmap, &[piece.start, piece.len()]));
+    let first: Vec<Syscall> = unmap.chain([personality(ASKS)]).collect();
+    let results = server.deputy.run(seat, &first)?;
+    expect("the address space", &results)?;
+    let own = results.last().map_or(0, |own| own.cast_unsigned());
+    let implies = own & READ_IMPLIES_EXEC != 0;
+    if implies {
+        // Trap: memory-becomes-executable
+        let without = personality(own & !READ_IMPLIES_EXEC);
+        server.deputy.run(seat, &[without])?;
+    }
     let (required, wished) = mapping_operations(image, &server.attic);
     expect("a mapping", &server.deputy.run(seat, &required)?)?;
     server.deputy.run(seat, &wished)?;
-    remarks::restore(&mut server.deputy, seat, image, original)
+    remarks::restore(&mut server.deputy, seat, image, original)?;
+    if implies {
+        server.deputy.run(seat, &[personality(own)])?;
+    }
+    Ok(())
+}
+
+/// With this personality whatever is mapped or protected to be read may be executed, too (`sys/personality.h`).
+const READ_IMPLIES_EXEC: u64 = 0x0040_0000;
+/// A personality that only asks for the present one.
+const ASKS: u64 = 0xffff_ffff;
+
+fn personality(new: u64) -> Syscall {
+    Syscall::new(libc::SYS_personality, &[new])
 }
 
 fn expect(what: &'static str, results: &[i64]) -> Result<(), HomewardError> {
