@@ -27,6 +27,7 @@ use whim_model::{
     Syscall, ThreadImage,
 };
 use whim_sys::crash;
+use whim_sys::kernel_file;
 use whim_sys::process_vm;
 use whim_sys::resident;
 
@@ -222,13 +223,13 @@ pub fn restore_mappings(
         .seat_of(OwnTid::of_leader(image))
         .ok_or(HomewardError::Ended)?;
     let pieces = server.window.pieces().to_vec();
-    let unmap = pieces
+    let unmap: Vec<Syscall> = pieces
         .iter()
-        .map(|piece| Syscall::new(libc::SYS_munmap, &[piece.start, piece.len()]));
-    let first: Vec<Syscall> = unmap.chain([personality(ASKS)]).collect();
-    let results = server.deputy.run(seat, &first)?;
-    expect("the address space", &results)?;
-    let own = results.last().map_or(0, |own| own.cast_unsigned());
+        .map(|piece| Syscall::new(libc::SYS_munmap, &[piece.start, piece.len()]))
+        .collect();
+    expect("the address space", &server.deputy.run(seat, &unmap)?)?;
+    // Not asked of the deputy: its own filter may not let it.
+    let own = own_personality(server.deputy.pid());
     let implies = own & READ_IMPLIES_EXEC != 0;
     if implies {
         // Trap: memory-becomes-executable
@@ -247,11 +248,14 @@ pub fn restore_mappings(
 
 /// With this personality whatever is mapped or protected to be read may be executed, too (`sys/personality.h`).
 const READ_IMPLIES_EXEC: u64 = 0x0040_0000;
-/// A personality that only asks for the present one.
-const ASKS: u64 = 0xffff_ffff;
 
 fn personality(new: u64) -> Syscall {
     Syscall::new(libc::SYS_personality, &[new])
+}
+
+fn own_personality(pid: i32) -> u64 {
+    let text = kernel_file::read_text(format!("/proc/{pid}/personality"));
+    text.map_or(0, |text| u64::from_str_radix(text.trim(), 16).unwrap_or(0))
 }
 
 fn expect(what: &'static str, results: &[i64]) -> Result<(), HomewardError> {

@@ -381,7 +381,7 @@ fn programs(
     balancing.verdicts.retain(|pid, _| alive.contains(pid));
     balancing
         .placed
-        .retain(|pid, at| alive.contains(pid) && *at + PLACED > view.now);
+        .retain(|pid, placed| alive.contains(pid) && placed.at + PLACED > view.now);
     daemon
         .moves()
         .under_way()
@@ -504,12 +504,12 @@ fn fixed(
     stat: &Stat,
 ) -> Option<Fixed> {
     let pid = stat.pid;
-    let placed = balancing.placed.get(&pid);
-    let left_by_itself = || {
+    let left_since = |noted_ms: u64| {
         let last = candidate.last_move.as_ref();
-        last.is_some_and(|last| last.cause == Cause::Itself)
+        last.is_some_and(|last| last.cause == Cause::Itself && last.at_ms > noted_ms)
     };
-    if placed.is_some_and(|at| at + PLACED > view.now) && !left_by_itself() {
+    let placed = balancing.placed.get(&pid);
+    if placed.is_some_and(|one| one.at + PLACED > view.now && !left_since(one.noted_ms)) {
         return Some(Fixed::Placed);
     }
     if candidate.options.class == Some(RunClass::Interactive) {
