@@ -6,7 +6,7 @@
 //! virtual machine they were seen to differ by more than a second.) So nobody goes on before all have been heard; and
 //! while signals wait for the process, one thread after the other goes on, each when the one before has its next.
 
-use super::{Deputy, DeputyError};
+use super::{Deputy, DeputyError, Trace};
 use std::time::{Duration, Instant};
 use whim_image::freeze_observe::Status as Seen;
 use whim_sys::ptrace::{self, Status, Stop, Tid};
@@ -57,11 +57,17 @@ impl Deputy {
         };
         // What is no signal comes first, as it came.
         reports.sort_by_key(|report| is_signal(report).then(|| place(report)));
+        let mut is_patient = true;
         for report in reports {
             let (tid, _) = report;
             self.reported(report)?;
             // Trap: signals-among-threads
-            if takes_another(self.pid, tid)? {
+            let given = if is_patient {
+                self.awaits_next(tid)?
+            } else {
+                None
+            };
+            if given == Some(true) {
                 self.line.push(tid);
             } else if is_signal(&report)
                 && !line.contains(&tid)
@@ -69,8 +75,31 @@ impl Deputy {
             {
                 self.taker = *seat;
             }
+            // Where one does not get on, the others do not either.
+            is_patient &= given != Some(false);
         }
         Ok(())
+    }
+
+    /// Whether a thread that goes on has been given its next signal: none if no signal waits for the process that it
+    /// would be given, or it has not gone on.
+    fn awaits_next(&self, tid: Tid) -> Result<Option<bool>, DeputyError> {
+        let seat = self.seats.get(&tid).copied();
+        let runs = seat.is_some_and(|seat| matches!(self.threads[seat].trace, Trace::Running(_)));
+        let waits = |seen: Seen| seen.pending_shared & !seen.blocked != 0;
+        if !runs || !Seen::read(self.pid, tid).is_ok_and(waits) {
+            return Ok(None);
+        }
+        let begun = Instant::now();
+        while begun.elapsed() < TAKES_WITHIN {
+            match ptrace::has_report(tid) {
+                Ok(true) => return Ok(Some(true)),
+                Ok(false) => std::thread::yield_now(),
+                Err(ptrace::TraceError::Died) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Some(false))
     }
 
     fn reported(&mut self, (tid, status): Report) -> Result<(), DeputyError> {
@@ -104,24 +133,6 @@ fn next() -> Result<Option<Report>, DeputyError> {
 /// those of others never two wait.
 fn is_signal((_, status): &Report) -> bool {
     matches!(status, Status::Stopped(Stop::Signal(signal)) if *signal != libc::SIGTRAP)
-}
-
-/// Whether a thread that goes on is given a signal that waits for the process: then it has it when this returns.
-fn takes_another(pid: i32, tid: Tid) -> Result<bool, DeputyError> {
-    let waits = |seen: Seen| seen.pending_shared & !seen.blocked != 0;
-    if !Seen::read(pid, tid).is_ok_and(waits) {
-        return Ok(false);
-    }
-    let begun = Instant::now();
-    while begun.elapsed() < TAKES_WITHIN {
-        match ptrace::has_report(tid) {
-            Ok(true) => return Ok(true),
-            Ok(false) => std::thread::yield_now(),
-            Err(ptrace::TraceError::Died) => break,
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(false)
 }
 
 /// When the thread at this seat is given a signal, of so many threads: the first one is asked first, and the others in a
