@@ -90,6 +90,8 @@ static void *take_beside(void *argument)
         odd += info.si_value.sival_int <= last;
         last = info.si_value.sival_int;
     }
+    if (taken < *count)
+        printf("%s: ", strerror(errno));
     printf("%d taken, %d late; ", taken, odd);
     ends = 1;
     return NULL;

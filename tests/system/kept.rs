@@ -1,7 +1,9 @@
 //! What the kernel keeps for a process and its threads is the same wherever it computes, and when it is
 //! home again: what was set before it left, and what it sets while it is away.
 
+use std::fs;
 use std::io::Write;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -279,6 +281,17 @@ fn order_among_threads(cluster: &Cluster) -> Result<()> {
     let row = cluster.row(pid)?.context("It is gone")?;
     let supervisor = row.home_supervisor_pid.context("its supervisor")?;
     let send = |signal: &str| cluster.run("n1", &["kill", signal, &supervisor.to_string()]);
+    // As long as a host hears nothing it holds its guest, whose thread goes on waiting for signals behind that.
+    send("-STOP")?;
+    let logs = cluster.state("n2").join("log");
+    let held = eventually(PATIENCE, "the guest is held", || {
+        let held =
+            |path: &Path| fs::read_to_string(path).is_ok_and(|text| text.contains("hold=true"));
+        let mut logs = fs::read_dir(&logs)?.flatten();
+        Ok(logs.any(|log| held(&log.path())).then_some(()))
+    });
+    send("-CONT")?;
+    held?;
     for first in (0..400).step_by(20) {
         send("-STOP")?;
         let (pid, first) = (pid.to_string(), first.to_string());

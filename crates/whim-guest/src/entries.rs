@@ -9,7 +9,7 @@
 //! Calls that home executes wait under the thread's ordinary mask here. What their own mask keeps
 //! away is set aside when it is about to be delivered, and queued again once the call has begun.
 
-use crate::cut::{Standing, is_made_again, was_cut};
+use crate::cut::{Standing, is_made_again, was_cut, without_stop};
 use crate::error::GuestError;
 use crate::first::is_fault;
 use crate::guest::{Guest, Kind, Thread, Waiting};
@@ -34,7 +34,12 @@ impl Guest {
             return Ok(Standing::There(stopped));
         };
         let comes = std::mem::take(&mut thread.enters);
-        let registers = stopped.registers()?;
+        let found = stopped.registers()?;
+        let registers = without_stop(&found);
+        if registers != found && stopped.stop() != Stop::SyscallStop {
+            // Trap: a-held-wait-ends
+            stopped.set_registers(&registers)?;
+        }
         thread.note_restart(&registers);
         if !comes && !is_made_again(&registers) {
             return Ok(Standing::There(stopped));
