@@ -362,7 +362,10 @@ impl Deputy {
             if rounds.is_multiple_of(8) {
                 let before = self.events.len();
                 self.drain()?;
-                let signals = self.events.len() > before;
+                let new = self.events.range(before..);
+                let signals = new.len() > 0;
+                let is_own = |event: &DeputyEvent| matches!(event, DeputyEvent::Signal { seat: of, .. } if *of == seat);
+                let own_signals = new.filter(|event| is_own(event)).count() > 0;
                 if matches!(self.threads[seat].trace, Trace::Gone) {
                     return Err(DeputyError::Ended);
                 }
@@ -372,7 +375,7 @@ impl Deputy {
                     (done, waiting) = (now, Waiting::begin());
                     pulse::advance();
                 }
-                if signals {
+                if own_signals {
                     // It stops for each of them, and does our work only when no further one waits: a nap at each
                     // would leave it no time for that.
                     rounds = 0;

@@ -17,7 +17,19 @@ const STOPS_IN_A_TURN: usize = 256;
 /// A thread that goes on takes what waits for it within this time, or it is frozen.
 const TAKES_WITHIN: Duration = Duration::from_millis(20);
 
+/// A thread that has taken a signal stops within this time.
+const STOPS_WITHIN: Duration = Duration::from_millis(1);
+
 type Report = (Tid, Status);
+
+/// What a thread has been given that goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Given {
+    Nothing,
+    Signal,
+    /// It could have been given a signal, and has not got on.
+    Late,
+}
 
 impl Deputy {
     /// Answers what the kernel has to report.
@@ -25,7 +37,8 @@ impl Deputy {
     /// # Errors
     /// Tracing failed.
     pub(super) fn drain(&mut self) -> Result<(), DeputyError> {
-        for _ in 0..STOPS_IN_A_TURN {
+        let (mut heard, mut is_patient) = (0, true);
+        while heard < STOPS_IN_A_TURN {
             let Some(first) = next()? else {
                 return Ok(());
             };
@@ -35,19 +48,25 @@ impl Deputy {
             {
                 reports.push(another);
             }
+            heard += reports.len();
             if self.threads.len() > 1 && reports.iter().any(is_signal) {
-                self.in_order(reports)?;
-            } else {
-                for report in reports {
-                    self.reported(report)?;
-                }
+                self.in_order(reports, &mut is_patient)?;
+                continue;
+            }
+            self.line.clear();
+            for report in reports {
+                self.reported(report)?;
             }
         }
         Ok(())
     }
 
     /// Answers what has been reported, of which some are signals.
-    fn in_order(&mut self, mut reports: Vec<Report>) -> Result<(), DeputyError> {
+    fn in_order(
+        &mut self,
+        mut reports: Vec<Report>,
+        is_patient: &mut bool,
+    ) -> Result<(), DeputyError> {
         let line = std::mem::take(&mut self.line);
         let ring = (self.threads.len(), self.taker);
         let place = |(tid, _): &Report| {
@@ -57,49 +76,58 @@ impl Deputy {
         };
         // What is no signal comes first, as it came.
         reports.sort_by_key(|report| is_signal(report).then(|| place(report)));
-        let mut is_patient = true;
         for report in reports {
             let (tid, _) = report;
             self.reported(report)?;
             // Trap: signals-among-threads
-            let given = if is_patient {
+            let given = if *is_patient {
                 self.awaits_next(tid)?
             } else {
-                None
+                Given::Nothing
             };
-            if given == Some(true) {
-                self.line.push(tid);
-            } else if is_signal(&report)
-                && !line.contains(&tid)
-                && let Some(seat) = self.seats.get(&tid).filter(|seat| **seat != 0)
-            {
-                self.taker = *seat;
+            match given {
+                Given::Signal => self.line.push(tid),
+                // Where one does not get on, the others do not either, and the host waits to hear from us.
+                Given::Late => *is_patient = false,
+                Given::Nothing if is_signal(&report) && !line.contains(&tid) => {
+                    let seat = self.seats.get(&tid).copied();
+                    self.taker = seat.filter(|seat| *seat != 0).unwrap_or(self.taker);
+                }
+                Given::Nothing => {}
             }
-            // Where one does not get on, the others do not either.
-            is_patient &= given != Some(false);
         }
         Ok(())
     }
 
-    /// Whether a thread that goes on has been given its next signal: none if no signal waits for the process that it
-    /// would be given, or it has not gone on.
-    fn awaits_next(&self, tid: Tid) -> Result<Option<bool>, DeputyError> {
+    /// Waits until a thread that goes on has been given its next signal, if one waits for the process that it can be
+    /// given.
+    fn awaits_next(&self, tid: Tid) -> Result<Given, DeputyError> {
         let seat = self.seats.get(&tid).copied();
         let runs = seat.is_some_and(|seat| matches!(self.threads[seat].trace, Trace::Running(_)));
-        let waits = |seen: Seen| seen.pending_shared & !seen.blocked != 0;
-        if !runs || !Seen::read(self.pid, tid).is_ok_and(waits) {
-            return Ok(None);
+        let can_take = |seen: Seen| seen.pending_shared & !seen.blocked != 0;
+        let waits = || Seen::read(self.pid, tid).is_ok_and(can_take);
+        if !runs || !waits() {
+            return Ok(Given::Nothing);
         }
         let begun = Instant::now();
+        let mut taken: Option<Instant> = None;
         while begun.elapsed() < TAKES_WITHIN {
             match ptrace::has_report(tid) {
-                Ok(true) => return Ok(Some(true)),
-                Ok(false) => std::thread::yield_now(),
-                Err(ptrace::TraceError::Died) => return Ok(None),
+                Ok(true) => return Ok(Given::Signal),
+                Ok(false) => {}
+                Err(ptrace::TraceError::Died) => return Ok(Given::Nothing),
                 Err(error) => return Err(error.into()),
             }
+            // Another thread may have taken it. If it was this one, it stops at once.
+            if taken.is_some_and(|at| at.elapsed() > STOPS_WITHIN) {
+                return Ok(Given::Nothing);
+            }
+            if taken.is_none() && !waits() {
+                taken = Some(Instant::now());
+            }
+            std::thread::yield_now();
         }
-        Ok(Some(false))
+        Ok(Given::Late)
     }
 
     fn reported(&mut self, (tid, status): Report) -> Result<(), DeputyError> {
