@@ -2,7 +2,7 @@
 
 use crate::cut::end_call;
 use crate::error::GuestError;
-use crate::guest::{After, Forwarded, Guest, Kind, Outgoing, Thread, Trace, Waiting};
+use crate::guest::{After, Forwarded, Guest, Kind, Outgoing, Place, Thread, Trace, Waiting};
 use crate::masked::{Look, look};
 use crate::mirrored::Mirror;
 use crate::numbers::low;
@@ -506,12 +506,12 @@ impl Guest {
     ) -> Result<(), GuestError> {
         let is_due = reply.result == 0 && self.is_due_behind(host_tid, forwarded);
         if is_due || (ERESTART_RESTARTBLOCK..=ERESTARTSYS).contains(&reply.result) {
-            // What a call writes although a signal ends it: that nothing has happened, and the time that is left.
-            self.write_outputs(&forwarded.regions, reply);
+            // That nothing has happened, and the time that is left.
+            self.write_outputs(&forwarded.regions, reply, |place| place.is_always_written);
             let result = if is_due { ERESTARTNOHAND } else { reply.result };
             return self.interrupted(host_tid, forwarded, result);
         }
-        let first = self.write_outputs(&forwarded.regions, reply);
+        let first = self.write_outputs(&forwarded.regions, reply, |_| true);
         // If the thread moved while it waited, the reported call only asks for the result. The call
         // itself is in `in_flight`.
         let moved = self
@@ -756,7 +756,13 @@ pub(crate) fn show(shared: &Shared, piece: Piece) -> Result<(), GuestError> {
         })
 }
 
-fn places(regions: &[Region]) -> Vec<(u64, u64)> {
-    let place = |region: &Region| (region.address, region.length);
+fn places(regions: &[Region]) -> Vec<Place> {
+    /// What the kernel answers when a signal ends a call that is not to be made again unseen.
+    const ENDED: i64 = -libc::EINTR as i64;
+    let place = |region: &Region| Place {
+        address: region.address,
+        length: region.length,
+        is_always_written: region.returned.bytes(region.length, ENDED) > 0,
+    };
     regions.iter().map(place).collect()
 }

@@ -94,11 +94,19 @@ pub(crate) enum Kind {
     GoHome,
 }
 
+/// A region that a forwarded call may write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub address: u64,
+    pub length: u64,
+    /// The kernel writes it even if a signal ends the call.
+    pub is_always_written: bool,
+}
+
 /// A forwarded call, and what is done with its result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Forwarded {
-    /// Address and length of each region.
-    pub regions: Vec<(u64, u64)>,
+    pub regions: Vec<Place>,
     /// Signal mask that is in force while the call waits.
     pub wait_mask: Option<u64>,
     pub after: After,

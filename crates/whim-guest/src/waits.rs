@@ -188,7 +188,12 @@ impl Guest {
                 .iter()
                 .find(|one| one.host_tid == thread.host_tid && one.number == registers.orig_rax)
                 .map_or_else(Observation::default, |one| one.before);
+            let continued = registers.orig_rax == RESTART_SYSCALL;
             registers.orig_rax = thread.true_number(process, &registers);
+            if continued && whim_calls::ends_for_nothing(registers.orig_rax) {
+                // It has slept before, and nobody knows for how long.
+                continue;
+            }
             let elapsed = || elapsed_ns(process, thread.host_tid, &before);
             let rest = rest_ns(process, &registers, elapsed);
             thread.deadline_ns = rest.map(|rest| monotonic_ns() + rest);
