@@ -653,6 +653,12 @@ pub fn waits_for_futex(operation: u64) -> bool {
     matches!(command, Ok(FUTEX_WAIT | FUTEX_WAIT_BITSET))
 }
 
+/// Whether `futex` with such an operation has a set of bits, which is not empty.
+#[must_use]
+pub fn waits_for_bits(operation: u64) -> bool {
+    operation & 0x7f == u64::from(FUTEX_WAIT_BITSET)
+}
+
 /// A lock with inheritance of priority. A child has those that its parent held, and here is no thread of the parent's:
 /// the kernel would say that its holder is no more.
 pub(crate) fn futex(builder: &mut Builder<'_>) -> Flow {

@@ -20,6 +20,7 @@ use crate::server::Server;
 use crate::server::timers;
 use nix::errno::Errno;
 use std::collections::BTreeSet;
+use whim_image::freeze_filters::are_filtered;
 use whim_image::mapping::{advise, flag, map};
 use whim_image::settings;
 use whim_model::{
@@ -228,9 +229,10 @@ pub fn restore_mappings(
         .map(|piece| Syscall::new(libc::SYS_munmap, &[piece.start, piece.len()]))
         .collect();
     expect("the address space", &server.deputy.run(seat, &unmap)?)?;
-    // Not asked of the deputy: its own filter may not let it.
+    // Not asked of the deputy: its own filter may not let it, nor change it. Memory of such a program becomes
+    // executable.
     let own = own_personality(server.deputy.pid());
-    let implies = own & READ_IMPLIES_EXEC != 0;
+    let implies = own & READ_IMPLIES_EXEC != 0 && !are_filtered(server.deputy.pid());
     if implies {
         // Trap: memory-becomes-executable
         let without = personality(own & !READ_IMPLIES_EXEC);
@@ -241,7 +243,8 @@ pub fn restore_mappings(
     server.deputy.run(seat, &wished)?;
     remarks::restore(&mut server.deputy, seat, image, original)?;
     if implies {
-        server.deputy.run(seat, &[personality(own)])?;
+        let back = server.deputy.run(seat, &[personality(own)])?;
+        expect("the personality", &back)?;
     }
     Ok(())
 }

@@ -234,6 +234,8 @@ fn number_by_arguments(pid: i32, args: &[u64; 6]) -> u64 {
         address.is_multiple_of(4)
             && reads(&mut word)
             // `nanosleep(time, NULL)` looks like a wait without flags, but that its time says what the word should.
+            // One with bits waits for some of them.
+            && (!whim_calls::waits_for_bits(operation) || args[5] & 0xffff_ffff != 0)
             && (operation != 0 || u64::from(u32::from_le_bytes(word)) == value & 0xffff_ffff)
             && times.is_some_and(|(_, nanoseconds)| nanoseconds < 1_000_000_000)
     };
@@ -572,7 +574,7 @@ mod tests {
         let word = 7u32;
         let known = |args: [u64; 4]| {
             let [one, two, three, four] = args;
-            number_by_arguments(pid, &[one, two, three, four, 0, 0])
+            number_by_arguments(pid, &[one, two, three, four, 0, 0xffff_ffff])
         };
         let futex = libc::SYS_futex.cast_unsigned();
         for (operation, value) in [
