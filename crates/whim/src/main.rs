@@ -615,7 +615,7 @@ fn show_log(connect: &Connect<'_>, arguments: Logged) -> Result<()> {
         }
     })?;
     if let Some(pid) = calls.or(only).filter(|_| !shown) {
-        anyhow::bail!("Nothing is known of what process {pid} did");
+        output::aside(&format!("whim: Nothing is known of what process {pid} did"));
     }
     Ok(())
 }

@@ -48,6 +48,10 @@ pub(crate) enum SupervisorError {
     Slow(PathBuf),
     #[error("The supervisor at {0} is gone")]
     Gone(PathBuf),
+    #[error(
+        "It has come home or ended, which its supervisor cannot note, because this node's disk does not answer: try again when it works"
+    )]
+    Unnoted,
     #[error("The supervisor at {path} broke the connection ({reason})")]
     Broken { path: PathBuf, reason: String },
     #[error("The supervisor at {path} is not heard any more: {reason}")]

@@ -110,8 +110,11 @@ impl MoveError {
     pub(crate) fn is_silence(&self) -> bool {
         matches!(
             self,
-            Self::Supervisor(SupervisorError::Gone(_) | SupervisorError::Broken { .. })
-                | Self::Silent
+            Self::Supervisor(
+                SupervisorError::Gone(_)
+                    | SupervisorError::Unnoted
+                    | SupervisorError::Broken { .. }
+            ) | Self::Silent
         )
     }
 }

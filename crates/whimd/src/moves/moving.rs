@@ -403,17 +403,15 @@ async fn address(moves: &Moves, id: &str, command: &Command) -> Result<Conversat
         .unwrap_or_default();
     let waits_for_disk = || {
         let supervisor = notes.supervisor;
-        supervisor.is_some_and(|(pid, _)| processes::waits_for_disk(pid))
+        supervisor.is_some_and(|(pid, started)| {
+            processes::waits_for_disk(pid) && processes::lives(pid, started)
+        })
     };
     let socket = socket_in(&moves.ground().settings().home_directory(id));
     match Conversation::begin(&socket, notes.older, command).await {
         // It hung up on us because it was about to end.
         Err(SupervisorError::Broken { .. }) => Err(MoveError::Silent),
-        Err(SupervisorError::Gone(_)) if waits_for_disk() => Err(MoveError::Refused(
-            "It has come home or ended, which its supervisor cannot note, because this node's disk \
-             does not answer: try again when it works"
-                .into(),
-        )),
+        Err(SupervisorError::Gone(_)) if waits_for_disk() => Err(SupervisorError::Unnoted.into()),
         begun => Ok(begun?),
     }
 }
