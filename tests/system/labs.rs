@@ -285,7 +285,10 @@ fn odd_names_are_told(cluster: &Cluster) -> Result<()> {
         (["migrate", &pid, "N2"], "it has: n1, n2 (did you mean n2?)"),
         (["drain", "N1", ""], "it has: n1, n2 (did you mean n1?)"),
         (["remove", "N2", ""], "it has: n1, n2 (did you mean n2?)"),
-        (["migrate", &pid, "@a\nb"], "the label @a\\nb can take"),
+        (
+            ["migrate", &pid, "@a\nb"],
+            "No node has the label @a\\nb; this",
+        ),
         (["why", "a\nb:3", ""], "There is no node a\\nb in this"),
     ] {
         let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();

@@ -162,6 +162,7 @@ fn first_ended(cluster: &Cluster) -> Result<()> {
 
 fn refused(cluster: &Cluster, pid: i32, title: &str, words: &[&str]) -> Result<()> {
     let number = pid.to_string();
+    let moves = cluster.row(pid)?.map_or(0, |row| row.moves);
     let sentence = cluster.refused("n1", &["migrate", &number, "n2"])?;
     println!("{title}: {sentence}");
     let names = |text: &str| words.iter().any(|word| text.contains(word));
@@ -182,7 +183,7 @@ fn refused(cluster: &Cluster, pid: i32, title: &str, words: &[&str]) -> Result<(
             .is_some_and(names),
         "{title}: `whim ps` shows {row:?}"
     );
-    let row = row.filter(|row| row.place == "n1" && row.state == "home" && row.moves == 0);
+    let row = row.filter(|row| row.place == "n1" && row.state == "home" && row.moves == moves);
     ensure!(row.is_some(), "{title}: it is not at home any more");
     untouched(cluster, pid)
 }

@@ -13,7 +13,6 @@ use whim_balance::balancer::{Fixed, Known, Program, Relocation};
 use whim_balance::cost::Size;
 use whim_balance::decide::{self, Node, Task};
 use whim_balance::{Millis, NodeId};
-use whim_journey::cause::Cause;
 use whim_journey::job::State;
 
 use crate::daemon::Daemon;
@@ -381,7 +380,7 @@ fn programs(
     balancing.verdicts.retain(|pid, _| alive.contains(pid));
     balancing
         .placed
-        .retain(|pid, placed| alive.contains(pid) && placed.at + PLACED > view.now);
+        .retain(|pid, at| alive.contains(pid) && *at + PLACED > view.now);
     daemon
         .moves()
         .under_way()
@@ -504,12 +503,11 @@ fn fixed(
     stat: &Stat,
 ) -> Option<Fixed> {
     let pid = stat.pid;
-    let left_since = |noted_ms: u64| {
-        let last = candidate.last_move.as_ref();
-        last.is_some_and(|last| last.cause == Cause::Itself && last.at_ms > noted_ms)
-    };
-    let placed = balancing.placed.get(&pid);
-    if placed.is_some_and(|one| one.at + PLACED > view.now && !left_since(one.noted_ms)) {
+    if balancing
+        .placed
+        .get(&pid)
+        .is_some_and(|at| at + PLACED > view.now)
+    {
         return Some(Fixed::Placed);
     }
     if candidate.options.class == Some(RunClass::Interactive) {

@@ -11,18 +11,9 @@ use super::lives::Lives;
 use super::watch::Observed;
 use crate::host::guests::StayId;
 use crate::members::gossip::node_id as id;
-use crate::past::events::now_ms;
 
 /// File of the model of past lives, in the directory of the daemon's state.
 pub(crate) const LIVES: &str = Lives::FILE;
-
-/// When a user has moved a process by hand.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Placed {
-    pub(super) at: Millis,
-    /// The same moment, in milliseconds since 1970, as moves are noted.
-    pub(super) noted_ms: u64,
-}
 
 /// What the balancer keeps from one round to the next.
 #[derive(Debug)]
@@ -36,7 +27,7 @@ pub(crate) struct Balancing {
     /// Whether a process was a candidate, and when that was asked.
     pub(super) verdicts: HashMap<i32, (u64, Millis, bool)>,
     /// When a user last moved each process by hand.
-    pub(super) placed: HashMap<i32, Placed>,
+    pub(super) placed: HashMap<i32, Millis>,
     /// When each guest was first seen.
     pub(super) guests: HashMap<StayId, Millis>,
 }
@@ -65,8 +56,7 @@ impl Balancing {
 
     /// A user has moved a process by hand: it stays there for a while.
     pub(crate) fn placed(&mut self, now: Millis, pid: i32) {
-        let noted_ms = now_ms();
-        self.placed.insert(pid, Placed { at: now, noted_ms });
+        self.placed.insert(pid, now);
     }
 
     /// CPU time that each process has used so far, as far as it was watched, in milliseconds.
