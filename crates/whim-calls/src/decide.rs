@@ -645,18 +645,16 @@ pub(crate) const FUTEX_TRAPPED: &[u32] = &[
     FUTEX_LOCK_PI2 | FUTEX_CLOCK_REALTIME | FUTEX_PRIVATE,
 ];
 
-/// Whether `futex` with such an operation waits until another thread changes a word.
+/// Whether `futex` with these arguments waits until another thread changes a word; a wait for bits is for some of them.
 #[must_use]
-pub fn waits_for_futex(operation: u64) -> bool {
+pub fn waits_for_futex(args: &[u64; 6]) -> bool {
     let command =
-        u32::try_from(operation).map(|whole| whole & !(FUTEX_PRIVATE | FUTEX_CLOCK_REALTIME));
-    matches!(command, Ok(FUTEX_WAIT | FUTEX_WAIT_BITSET))
-}
-
-/// Whether `futex` with such an operation has a set of bits, which is not empty.
-#[must_use]
-pub fn waits_for_bits(operation: u64) -> bool {
-    operation & 0x7f == u64::from(FUTEX_WAIT_BITSET)
+        u32::try_from(args[1]).map(|whole| whole & !(FUTEX_PRIVATE | FUTEX_CLOCK_REALTIME));
+    match command {
+        Ok(FUTEX_WAIT) => true,
+        Ok(FUTEX_WAIT_BITSET) => args[5] & u64::from(u32::MAX) != 0,
+        _ => false,
+    }
 }
 
 /// A lock with inheritance of priority. A child has those that its parent held, and here is no thread of the parent's:

@@ -40,7 +40,7 @@ mod table;
 mod touch;
 mod types;
 
-pub use decide::{waits_for_bits, waits_for_futex};
+pub use decide::waits_for_futex;
 pub use filter::{Instruction, Places, cautious_filter, guest_filter};
 pub use hiding::{
     at_stop, ends_at_stop, ends_for_nothing, has_signals_of_its_own, relative_time, rest_of_time,

@@ -202,13 +202,7 @@ impl Guest {
     fn await_delivery(&mut self, stopped: Stopped) -> Result<Stopped, GuestError> {
         let host_tid = stopped.tid();
         let begun = std::time::Instant::now();
-        let is_timed = |thread: &Thread| thread.timed.is_some();
-        let mut running = if self.threads.get(&host_tid).is_some_and(is_timed) {
-            // Otherwise its wait might end unseen, and the next one be taken for it.
-            stopped.resume_to_syscall(0)?
-        } else {
-            stopped.resume(0)?
-        };
+        let mut running = self.resume_followed(stopped)?;
         while begun.elapsed() < DELIVERY_WITHIN {
             match running.poll()? {
                 Polled::Event(Waited::Stopped(stopped)) if stopped.stop() == Stop::SyscallStop => {

@@ -144,18 +144,26 @@ impl Guest {
         }
     }
 
-    /// Lets a thread go on. If it is to make a wait again, it is followed.
-    pub(crate) fn resume_in_time(&mut self, stopped: Stopped) -> Result<(), GuestError> {
+    /// Lets a thread go on where it stands, and follows it into its wait and out of it, if it makes one again. Otherwise
+    /// that might end unseen, and the next one be taken for it.
+    pub(crate) fn resume_followed(&self, stopped: Stopped) -> Result<Running, GuestError> {
         let timed = |thread: &Thread| thread.timed.is_some();
         let is_timed = self.threads.get(&stopped.tid()).is_some_and(timed);
+        let running = if is_timed {
+            stopped.resume_to_syscall(0)
+        } else {
+            stopped.resume(0)
+        };
+        Ok(running?)
+    }
+
+    /// Lets a thread go on. If it is to make a wait again, it is followed.
+    pub(crate) fn resume_in_time(&mut self, stopped: Stopped) -> Result<(), GuestError> {
         match self.back_in_its_call(stopped) {
             Ok(Standing::OnItsWay) => {}
             Ok(Standing::AtEntry(stopped)) => self.in_a_wait(stopped)?,
-            Ok(Standing::There(stopped)) if is_timed => {
-                stopped.resume_to_syscall(0)?;
-            }
             Ok(Standing::There(stopped)) => {
-                stopped.resume(0)?;
+                self.resume_followed(stopped)?;
             }
             // It has been killed; whoever waits for threads hears of it.
             Err(GuestError::Ended | GuestError::Trace(TraceError::Died)) => {}

@@ -234,12 +234,10 @@ fn number_by_arguments(pid: i32, args: &[u64; 6]) -> u64 {
         address.is_multiple_of(4)
             && reads(&mut word)
             // `nanosleep(time, NULL)` looks like a wait without flags, but that its time says what the word should.
-            // One with bits waits for some of them.
-            && (!whim_calls::waits_for_bits(operation) || args[5] & 0xffff_ffff != 0)
             && (operation != 0 || u64::from(u32::from_le_bytes(word)) == value & 0xffff_ffff)
             && times.is_some_and(|(_, nanoseconds)| nanoseconds < 1_000_000_000)
     };
-    if whim_calls::waits_for_futex(operation) && futex() {
+    if whim_calls::waits_for_futex(args) && futex() {
         return libc::SYS_futex.cast_unsigned();
     }
     let polled = usize::try_from(operation).unwrap_or(usize::MAX);
