@@ -727,7 +727,18 @@ static void rest_of_time(void)
     }
 }
 
-/* Has a child stop the threads of this process, and let them go on. (A stop by SIGSTOP would be seen, and joined, by
+static char state_of(pid_t process, pid_t thread)
+{
+    char path[64], state = 0;
+    sprintf(path, "/proc/%d/task/%d/stat", process, thread);
+    FILE *file = fopen(path, "r");
+    if (!file || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+        _exit(3);
+    fclose(file);
+    return state;
+}
+
+/* Has a child stop the threads of this process once each of them sleeps, and let them go on. (A stop by SIGSTOP would be seen, and joined, by
  * whoever has started it.) */
 static void stop_for_a_moment(void)
 {
@@ -744,6 +755,8 @@ static void stop_for_a_moment(void)
             _exit(1);
         for (struct dirent *task; (task = readdir(tasks));) {
             pid_t thread = atoi(task->d_name);
+            while (thread > 0 && state_of(parent, thread) != 'S')
+                ;
             if (thread > 0 && (ptrace(PTRACE_SEIZE, thread, 0, 0) || ptrace(PTRACE_INTERRUPT, thread, 0, 0) ||
                                waitpid(thread, NULL, __WALL) != thread || ptrace(PTRACE_DETACH, thread, 0, 0)))
                 _exit(2);
@@ -778,7 +791,6 @@ static void restarted(void)
     enum { COUNT = sizeof threads / sizeof *threads };
     for (int i = 0; i < COUNT; i++)
         need(!pthread_create(&threads[i].thread, NULL, threads[i].work, threads[i].argument), "pthread_create");
-    nap(50);
     stop_for_a_moment();
     meet();
     __atomic_store_n(&word, 1, __ATOMIC_SEQ_CST);

@@ -263,7 +263,7 @@ fn signals_of_two_kinds(cluster: &Cluster) -> Result<()> {
     ensure!(sender.wait()?.success(), "the sender failed");
     println!("{told}");
     ensure!(
-        told.starts_with("400 taken") && told.contains("400 handled"),
+        told.starts_with("400 taken") && told.contains("; 400 handled,"),
         "{told}"
     );
     taker.say("end")?;

@@ -161,8 +161,17 @@ fn first_ended(cluster: &Cluster) -> Result<()> {
 }
 
 fn refused(cluster: &Cluster, pid: i32, title: &str, words: &[&str]) -> Result<()> {
+    refused_after(0, cluster, pid, (title, words))
+}
+
+/// The same of a program that has moved so often before.
+fn refused_after(
+    moves: u32,
+    cluster: &Cluster,
+    pid: i32,
+    (title, words): (&str, &[&str]),
+) -> Result<()> {
     let number = pid.to_string();
-    let moves = cluster.row(pid)?.map_or(0, |row| row.moves);
     let sentence = cluster.refused("n1", &["migrate", &number, "n2"])?;
     println!("{title}: {sentence}");
     let names = |text: &str| words.iter().any(|word| text.contains(word));
@@ -280,7 +289,7 @@ fn tiles_away(cluster: &Cluster) -> Result<()> {
     let has_tiles = guest.line()? == "tiles 1";
     cluster.await_state(pid, "home")?;
     if has_tiles {
-        refused(cluster, pid, "tiles", &["tiles of AMX"])?;
+        refused_after(2, cluster, pid, ("tiles", &["tiles of AMX"]))?;
     } else {
         println!("tiles: none, this machine's CPU has no AMX");
         cluster.move_to(pid, "n2")?;
