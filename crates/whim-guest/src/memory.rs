@@ -112,7 +112,7 @@ impl Memory {
     }
 
     /// Whether the kernel would let the guest touch all pages of a range that is mapped. Of pages that have not
-    /// come yet nothing is known: who forwards the call waits for them, and asks again.
+    /// come yet nothing is known: they are noted, so that who asks waits for them, and asks again.
     fn is_accessible(&self, address: u64, length: u64) -> bool {
         let start = address & !(PAGE_SIZE - 1);
         let end = address.saturating_add(length);
@@ -123,9 +123,18 @@ impl Memory {
             return false;
         }
         // Trap: a-buffer-behind-the-end-of-a-file
-        let behind_end = self.shared.table().behind_end(address, length);
+        let behind_end = self.pages_behind_end(address, length);
         // The program may have dropped such a page since, and then it is looked for anew.
         behind_end.iter().all(|page| self.opens(*page))
+    }
+
+    /// The pages of a range that are behind the end of their file. Those that have not come are noted, of the same
+    /// moment: what is missing now may be known to be behind the end a moment later.
+    fn pages_behind_end(&self, address: u64, length: u64) -> Vec<u64> {
+        let table = self.shared.table();
+        let missing = table.missing(address, length);
+        self.needed.borrow_mut().extend(missing);
+        table.behind_end(address, length)
     }
 
     /// Returns the pages that have been found missing since the last call.
@@ -303,5 +312,45 @@ impl GuestMemory for Memory {
             }
         }
         self.is_accessible(address, length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Memory;
+    use crate::pager::Shared;
+    use crate::table::{PageSource, Piece};
+    use std::sync::Arc;
+    use whim_calls::GuestMemory;
+    use whim_model::{MappingId, PAGE_SIZE, Range};
+    use whim_sys::uffd::Uffd;
+
+    /// Whether a buffer is one is not decided on what is not known of it: who asks is told to wait for its pages.
+    #[test]
+    fn a_buffer_of_which_nothing_is_known_is_waited_for() {
+        const PAGE: usize = 4096;
+        let shared = Shared::new(Uffd::create(true, 0).expect("a userfaultfd")).expect("made");
+        let here = vec![0u8; 3 * PAGE];
+        let start = (here.as_ptr().addr() as u64).next_multiple_of(PAGE_SIZE);
+        let range = Range {
+            start,
+            end: start + PAGE_SIZE,
+        };
+        let piece = Piece {
+            start,
+            end: range.end,
+            mapping: MappingId(1),
+            offset: 0,
+        };
+        shared.table().insert(piece);
+        let own = std::process::id().cast_signed();
+        let memory = Memory::new(own, Arc::clone(&shared), Vec::new()).expect("it lives");
+        assert!(memory.writable(start + 9, 1), "as far as is known");
+        assert_eq!(memory.take_needed(), [range]);
+        shared
+            .table()
+            .note(piece.page(start), PageSource::Fetched(0));
+        assert!(memory.writable(start + 9, 1));
+        assert_eq!(memory.take_needed(), []);
     }
 }
