@@ -8,23 +8,31 @@ pub(crate) mod share;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
+use whim_control::config::Guests as Limits;
 use whim_control::history::Sample;
 use whim_machine::cgroup;
 use whim_machine::class::Class;
 use whim_machine::sensors::speed::{self, Speed};
 use whim_machine::sensors::{Report, Sensors, float};
 
+use crate::blocking::blocking;
 use crate::ground::Ground;
 use crate::locks::lock;
-use guests::{Guests, StayId};
+use guests::{Guests, PrivateIds, StayId};
 use orders::{NotNoted, Orders};
+
+/// File of the uids of guests.
+const PRIVATE_IDS: &str = "uids.json";
 
 /// This node as a host.
 #[derive(Debug)]
 pub(crate) struct Host {
     ground: Arc<Ground>,
     guests: Mutex<Guests>,
+    private_ids: Mutex<PrivateIds>,
     orders: Mutex<Orders>,
+    /// Held while orders are noted and taken: who asks what holds does not wait for the disk.
+    ordering: Mutex<()>,
     sensors: Mutex<Sensors>,
     supervisor_groups: Vec<PathBuf>,
     /// Held while guests are sent away.
@@ -37,9 +45,8 @@ impl Host {
     pub(crate) fn new(ground: Arc<Ground>) -> Arc<Self> {
         let settings = ground.settings();
         let class = Class::here(&settings.configured.cpu.hide);
-        let mut guests = Guests::default();
-        let ids = std::fs::read(settings.state.join("uids.json")).unwrap_or_default();
-        guests.ids = serde_json::from_slice(&ids).unwrap_or_default();
+        let ids = std::fs::read(settings.state.join(PRIVATE_IDS)).unwrap_or_default();
+        let ids: PrivateIds = serde_json::from_slice(&ids).unwrap_or_default();
         let fixed = settings.configured.cpu.speed.map(|value| Speed {
             value,
             estimated: false,
@@ -49,8 +56,10 @@ impl Host {
         let orders = Orders::load(&settings.state.join(orders::FILE));
         Arc::new(Self {
             ground,
-            guests: Mutex::new(guests),
+            guests: Mutex::default(),
+            private_ids: Mutex::new(ids),
             orders: Mutex::new(orders),
+            ordering: Mutex::default(),
             sensors: Mutex::new(Sensors::new(class, speed)),
             supervisor_groups: cgroup::supervisors(),
             expelling: tokio::sync::Mutex::default(),
@@ -65,6 +74,19 @@ impl Host {
 
     pub(crate) fn guests(&self) -> MutexGuard<'_, Guests> {
         lock(&self.guests)
+    }
+
+    /// The uid under which guests of this user of a node run here. A new one is noted before it is used.
+    pub(crate) fn private_id(&self, home: &str, uid: u32, limits: &Limits) -> Option<u32> {
+        let mut ids = lock(&self.private_ids);
+        let before = ids.clone();
+        let id = ids.give(home, uid, limits)?;
+        if *ids != before
+            && let Ok(bytes) = serde_json::to_vec(&*ids)
+        {
+            self.ground.settings().save(PRIVATE_IDS, &bytes);
+        }
+        Some(id)
     }
 
     pub(crate) fn sensors(&self) -> MutexGuard<'_, Sensors> {
@@ -101,17 +123,18 @@ impl Host {
         &self,
         change: impl FnOnce(&mut Orders),
     ) -> Result<Orders, NotNoted> {
-        let mut orders = lock(&self.orders);
-        let mut told = *orders;
+        let _ordering = lock(&self.ordering);
+        let before = self.orders();
+        let mut told = before;
         change(&mut told);
-        if told == *orders {
+        if told == before {
             return Ok(told);
         }
         let noted = told.noted();
-        if noted != orders.noted() {
-            self.ground.settings().write(orders::FILE, &noted)?;
+        if noted != before.noted() {
+            blocking(|| self.ground.settings().write(orders::FILE, &noted))?;
         }
-        *orders = told;
+        *lock(&self.orders) = told;
         self.ground.events().add(None, "told", told.sentence());
         Ok(told)
     }

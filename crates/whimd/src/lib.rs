@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod balancing;
+mod blocking;
 mod daemon;
 mod faces;
 mod faults;

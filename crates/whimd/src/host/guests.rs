@@ -160,7 +160,6 @@ pub(crate) struct Guests {
     pub by_key: HashMap<StayId, Guest>,
     /// Admitted guests whose supervisors are being started: bytes, and whose they are.
     starting: HashMap<StayId, (u64, (String, u32))>,
-    pub ids: PrivateIds,
 }
 
 impl Guests {

@@ -13,6 +13,7 @@ use whim_net::name::{JourneyId, NodeName, stay_server_name};
 use whim_net::{Channel, PeerExpectation, Role};
 use whim_sys::credentials::Launch;
 
+use crate::blocking::blocking;
 use crate::host::Host;
 use crate::host::guests::{AdmitError, Guest, StayId, about_file};
 use crate::host::share;
@@ -143,15 +144,11 @@ fn private_id(host: &Host, request: &AdmitRequest) -> Result<Option<u32>, HostEr
     if !host.ground().settings().root || !is_mapped(limits.uid_start) {
         return Ok(None);
     }
-    let mut guests = host.guests();
-    let id = guests.ids.give(&request.home, request.uid, limits);
-    let id = id.ok_or_else(|| AdmitError::NoUid {
+    let id = blocking(|| host.private_id(&request.home, request.uid, limits));
+    let none = || AdmitError::NoUid {
         node: host.ground().cluster().node(),
-    })?;
-    if let Ok(bytes) = serde_json::to_vec(&guests.ids) {
-        host.ground().settings().save("uids.json", &bytes);
-    }
-    Ok(Some(id))
+    };
+    Ok(Some(id.ok_or_else(none)?))
 }
 
 /// Whether our user namespace knows this uid: a lab of a plain user knows only some.
@@ -180,8 +177,7 @@ async fn start(host: &Arc<Host>, request: &AdmitRequest, node: &str) -> Result<G
     settings.faults.point("before-groups-made");
     let stay = request.stay();
     let name = stay.name();
-    share::hold(settings, share);
-    let cgroups = make_groups(host, &name);
+    let cgroups = blocking(|| make_groups(host, &name, share));
     let directory = settings.guest_directory(&name);
     let job = |listener| GuestJob {
         journey: request.journey.clone(),
@@ -248,12 +244,12 @@ fn number_of(child: &tokio::process::Child) -> (i32, u64) {
     (pid.unwrap_or(0), start_time)
 }
 
-fn make_groups(host: &Host, name: &str) -> Vec<PathBuf> {
-    let (share, pids) = (
-        share::of_guests(&host.ground().config()),
-        host.ground().config().guests.pids,
-    );
-    let prefix = host.ground().settings().group_prefix();
+/// Makes the control groups of a guest, below that of all guests, which may use this share of the memory together.
+fn make_groups(host: &Host, name: &str, share: u64) -> Vec<PathBuf> {
+    let settings = host.ground().settings();
+    share::hold(settings, share);
+    let pids = host.ground().config().guests.pids;
+    let prefix = settings.group_prefix();
     let groups = cgroup::make_guest(&prefix, name, Some(share), pids);
     for missing in &groups.missing {
         tracing::debug!(missing, "a limit of a guest cannot be set");
@@ -272,15 +268,15 @@ async fn wait_for(host: Arc<Host>, guest: Guest, mut child: tokio::process::Chil
         status,
         "a guest's supervisor has ended"
     );
-    clean(&host, &guest);
+    blocking(|| clean(&host, &guest));
 }
 
 fn write_about(guest: &Guest) {
     let Ok(bytes) = serde_json::to_vec(guest) else {
         return;
     };
-    if let Err(error) = whim_secret::files::write_atomically(&about_file(&guest.directory), &bytes)
-    {
+    let path = about_file(&guest.directory);
+    if let Err(error) = blocking(|| whim_secret::files::write_atomically(&path, &bytes)) {
         tracing::warn!(%error, "a guest was not noted: a restarted daemon will not know it");
     }
 }
@@ -288,14 +284,14 @@ fn write_about(guest: &Guest) {
 /// Ends what lives in these groups and removes them. The kernel keeps a group until the last of its
 /// processes is really gone, a moment after its supervisor, so it may take more than one try.
 fn remove_groups(groups: &[PathBuf]) {
-    let mut left = cgroup::remove_guest(groups);
+    let mut left = blocking(|| cgroup::remove_guest(groups));
     if left.is_empty() {
         return;
     }
     tokio::spawn(async move {
         for _ in 0..REMOVALS {
             tokio::time::sleep(REMOVAL_PAUSE).await;
-            left = cgroup::remove_guest(&left);
+            left = blocking(|| cgroup::remove_guest(&left));
             if left.is_empty() {
                 return;
             }
@@ -408,7 +404,7 @@ pub(crate) async fn sweep(host: &Arc<Host>) {
         // Without a start time its pid may be that of another process.
         let unknown = guest.boot.is_empty();
         if guest.supervisor().is_none() && !(unknown && listens(&guest.directory).await) {
-            clean(host, &guest);
+            blocking(|| clean(host, &guest));
         }
     }
     remove_unknown(host).await;

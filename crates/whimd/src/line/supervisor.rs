@@ -15,6 +15,7 @@ use whim_machine::processes;
 use whim_monitor::plain;
 use whim_sys::credentials::Launch;
 
+use crate::blocking::blocking;
 use crate::faults::Faults;
 use crate::line::conversation::SupervisorError;
 use crate::line::directories;
@@ -73,11 +74,12 @@ impl<J: Serialize, M: FnOnce(RawFd) -> J> Start<'_, M> {
         }
         let directory = self.directory.to_path_buf();
         self.faults.point("before-socket-made");
-        let begun = match directories::listen(&directory) {
+        let begun = || match directories::listen(&directory) {
             Ok(listener) => self.spawn(listener),
             Err(source) => Err(at(&directory, source)),
         };
-        begun.inspect_err(|_| directories::discard(&directory))
+        // It enters its control groups before it runs its program, which is waited for.
+        blocking(begun).inspect_err(|_| directories::discard(&directory))
     }
 
     fn spawn(self, listener: UnixListener) -> Result<Begun<J>, SupervisorError> {

@@ -15,12 +15,13 @@ use whim_net::Role;
 use whim_sys::credentials::{Capability, Launch};
 use whim_sys::foreign;
 
+use crate::blocking::blocking;
 use crate::line::journal::JOURNAL_MAX;
 use crate::line::supervisor::{self, Start};
 use crate::moves::Moves;
 use crate::moves::attempt::{MoveError, Target};
 use crate::moves::journeys::{About, Journey, Notes};
-use crate::moves::notes::{forget, on_disk, write_about};
+use crate::moves::notes::{forget, write_about};
 use crate::moves::room;
 use crate::moves::watching;
 use crate::settings::Settings;
@@ -76,7 +77,7 @@ pub(crate) async fn start_home(
     };
     write_about(settings, &about)?;
     settings.faults.point("before-journal-made");
-    let journal = on_disk(|| make_journal(&settings.journal(id)));
+    let journal = blocking(|| make_journal(&settings.journal(id)));
     let journal = journal.inspect_err(|_| forget(settings, id))?;
     let journal_number = journal.as_raw_fd();
     let job = |listener| HomeJob {
