@@ -432,19 +432,19 @@ impl Cluster {
         Ok(text)
     }
 
-    /// Starts a program on a node so that it may move, still to be run.
+    /// Starts a program on a node so that it may move, still to be run: with the lease that users have. What is shown
+    /// is the program, and not what a lab's short lease does to it on a machine that has other things to do.
     #[must_use]
     pub fn run_command<S: AsRef<str>>(&self, node: &str, words: &[S]) -> Command {
-        let mut all = vec!["run", "--"];
+        let mut all = vec!["run", "--lease", "30", "--"];
         all.extend(words.iter().map(AsRef::as_ref));
         self.whim_command(node, &all)
     }
 
-    /// The same with the lease that users have: what is shown is the program, and not what a lab's short
-    /// lease does to it on a machine that has other things to do.
+    /// The same with the short lease of a lab, for what a loss leaves behind.
     #[must_use]
-    pub fn patient_command<S: AsRef<str>>(&self, node: &str, words: &[S]) -> Command {
-        let mut all = vec!["run", "--lease", "30", "--"];
+    pub fn short_command<S: AsRef<str>>(&self, node: &str, words: &[S]) -> Command {
+        let mut all = vec!["run", "--"];
         all.extend(words.iter().map(AsRef::as_ref));
         self.whim_command(node, &all)
     }

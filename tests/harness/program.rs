@@ -446,7 +446,7 @@ impl<'a> Stage<'a> {
             .map(|part| part.replace("{ready}", &word))
             .collect();
         let mut command = match self.site {
-            Site::Lab(cluster) if run == "moved" => cluster.patient_command("n1", &words),
+            Site::Lab(cluster) if run == "moved" => cluster.run_command("n1", &words),
             site => site.command(&words),
         };
         command

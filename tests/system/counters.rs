@@ -56,7 +56,7 @@ fn mono(cluster: &Cluster) -> Result<()> {
 }
 
 fn start(cluster: &Cluster, words: &[&str]) -> Result<Talk> {
-    let guest = Talk::start(cluster, &mut cluster.patient_command("n1", words))?;
+    let guest = Talk::start(cluster, &mut cluster.run_command("n1", words))?;
     Ok(guest.patient(PATIENCE))
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn cases() -> Vec<Case> {
 fn vast(cluster: &Cluster, words: [&str; 4]) -> Result<()> {
     let program = guest::c("vast")?.display().to_string();
     let all: Vec<&str> = [program.as_str()].into_iter().chain(words).collect();
-    let started = Talk::start(cluster, &mut cluster.patient_command("n1", &all))?;
+    let started = Talk::start(cluster, &mut cluster.run_command("n1", &all))?;
     // To fill gigabytes, and to look at them, takes its time.
     let mut talk = started.patient(Duration::from_secs(300));
     let pid = talk.ready()?;

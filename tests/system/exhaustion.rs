@@ -155,7 +155,7 @@ fn from_host_to_host(cluster: &Cluster, node: &str, pid: i32) -> Result<()> {
 fn rounds(cluster: &Cluster, directory: &str, places: &[&str]) -> Result<Vec<Vec<String>>> {
     let program = guest::c("fills")?.display().to_string();
     let words = [program.as_str(), directory];
-    let mut guest = Talk::start(cluster, &mut cluster.patient_command("n1", &words))?;
+    let mut guest = Talk::start(cluster, &mut cluster.run_command("n1", &words))?;
     let mut told = Vec::new();
     for place in places {
         let pid = guest.ready()?;
@@ -371,10 +371,10 @@ fn between(link: &[&str], megabytes: &str, targets: &[&str]) -> Result<()> {
         is_up(&cluster)?;
         let program = guest::c("patient")?.display().to_string();
         let words = [program.as_str(), "holds", megabytes];
-        let mut holder = Talk::start(&cluster, &mut cluster.patient_command("n1", &words))?;
+        let mut holder = Talk::start(&cluster, &mut cluster.run_command("n1", &words))?;
         let held = holder.ready()?;
         let words = [program.as_str(), "counts"];
-        let mut counter = Talk::start(&cluster, &mut cluster.patient_command("n1", &words))?;
+        let mut counter = Talk::start(&cluster, &mut cluster.run_command("n1", &words))?;
         let counting = counter.ready()?;
         for target in targets {
             cluster.move_to(held, target)?;

@@ -48,7 +48,7 @@ impl Nests {
     fn start(cluster: &Cluster, moved: bool) -> Result<Self> {
         let program = guest::c("nests")?.display().to_string();
         let mut command = if moved {
-            cluster.patient_command("n1", &[&program])
+            cluster.run_command("n1", &[&program])
         } else {
             cluster.command("n1", &[&program])
         };
@@ -217,7 +217,7 @@ fn by_hand(cluster: &Cluster) -> Result<()> {
         talk.say("here")?;
         talk.line()?
     };
-    let mut talk = Talk::start(cluster, &mut cluster.patient_command("n1", &words))?;
+    let mut talk = Talk::start(cluster, &mut cluster.run_command("n1", &words))?;
     talk.say("here")?;
     talk.line()?;
     let pid = eventually(LISTED_WITHIN, "the shell in `whim ps`", || {
@@ -265,7 +265,7 @@ fn same(cluster: &Cluster, words: &[&str], steps: &[(&str, &str)]) -> Result<()>
     let program = guest::c_with("spaces", &["-lrt"])?.display().to_string();
     let words = [&[program.as_str()], words].concat();
     let mut at_rest = Talk::start(cluster, &mut cluster.command("n1", &words))?;
-    let mut moved = Talk::start(cluster, &mut cluster.patient_command("n1", &words))?;
+    let mut moved = Talk::start(cluster, &mut cluster.run_command("n1", &words))?;
     at_rest.ready()?;
     let pid = moved.ready()?;
     for (node, line) in steps {
@@ -324,7 +324,7 @@ fn stops(cluster: &Cluster) -> Result<()> {
     let program = guest::c_with("spaces", &["-lrt"])?.display().to_string();
     let script = format!("'{program}' user there group; exit $?");
     let words = ["sh", "-c", script.as_str()];
-    let mut talk = Talk::start(cluster, &mut cluster.patient_command("n1", &words))?;
+    let mut talk = Talk::start(cluster, &mut cluster.run_command("n1", &words))?;
     let pid = talk.ready()?;
     cluster.move_to(pid, "n2")?;
     let is_stopped = |expected: bool| {

@@ -71,7 +71,7 @@ fn over_a_slow_link(cluster: &Cluster) -> Result<()> {
     );
     let mut guest = Talk::start(
         cluster,
-        &mut cluster.run_command("n1", &["python3", "-c", &script]),
+        &mut cluster.short_command("n1", &["python3", "-c", &script]),
     )?;
     let pid = guest.ready()?;
     cluster.move_to(pid, "n2")?;

@@ -276,7 +276,7 @@ fn run(
     words.extend(program.arguments.iter().map(|&word| word.to_owned()));
     let mut command = match mode {
         Mode::Unmoved => cluster.command("n1", &words),
-        Mode::Away | Mode::Moving => cluster.patient_command("n1", &words),
+        Mode::Away | Mode::Moving => cluster.run_command("n1", &words),
     };
     let mut talk = Talk::start_in(cluster, &mark.name, &mut command)?;
     let result = attended(cluster, &mut talk, mode, seed, &mark, account);

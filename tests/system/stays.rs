@@ -335,7 +335,7 @@ fn run(cluster: &Cluster, program: &Program, moved: Option<Duration>) -> Result<
     let words = ["env", &variable, "bash", "steps"];
     let mut command = match moved {
         None => cluster.command("n1", &words),
-        Some(_) => cluster.patient_command("n1", &words),
+        Some(_) => cluster.run_command("n1", &words),
     };
     command
         .current_dir(&directory)

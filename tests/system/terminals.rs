@@ -101,7 +101,7 @@ fn open_shell(cluster: &Cluster, directory: &Path, through_whim: bool) -> Result
     fs::create_dir_all(directory)?;
     let words = ["bash", "--norc", "--noprofile", "-i"];
     let mut command: Command = if through_whim {
-        cluster.patient_command("n1", &words)
+        cluster.run_command("n1", &words)
     } else {
         cluster.command("n1", &words)
     };

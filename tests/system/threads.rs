@@ -18,7 +18,7 @@ fn made_away(cluster: &Cluster) -> Result<()> {
     let program = guest::c("crowd")?.display().to_string();
     for (threads, place) in MADE {
         let words = [program.as_str(), "3", &threads.to_string()];
-        let mut crowd = Talk::start(cluster, &mut cluster.patient_command("n1", &words))?;
+        let mut crowd = Talk::start(cluster, &mut cluster.run_command("n1", &words))?;
         let pid = crowd.ready()?;
         cluster.move_to(pid, "n2")?;
         crowd.go()?;

@@ -330,11 +330,7 @@ fn started(
     (mode, pause): (Mode, Duration),
     mark: &Mark,
 ) -> Result<Told> {
-    let mut talk = Talk::start_in(
-        cluster,
-        &mark.name,
-        &mut cluster.patient_command("n1", words),
-    )?;
+    let mut talk = Talk::start_in(cluster, &mark.name, &mut cluster.run_command("n1", words))?;
     let directory = talk.directory().to_owned();
     let status = talk.end()?;
     let mut told = Told::default();

@@ -86,7 +86,7 @@ impl Worker {
         let expected = succeed(unmoved.current_dir(&directory), LIMIT)
             .with_context(|| format!("Unmoved: {command}"))?;
         let script = format!("until test -e ../stop; do {once} >>sums || exit 9; done; echo done");
-        let mut moved = cluster.patient_command("n1", &["bash", "-c", &script]);
+        let mut moved = cluster.run_command("n1", &["bash", "-c", &script]);
         moved
             .current_dir(&directory)
             .stdin(Stdio::null())
@@ -194,7 +194,7 @@ fn thousand_moves(cluster: &Cluster, seed: u64) -> Result<()> {
     let unmoved = output(&mut cluster.command("n1", &words), LIMIT)?;
     ensure!(unmoved.status.success(), "Unmoved: {unmoved:?}");
     let log = cluster.directory().join("moved.out");
-    let mut command = cluster.patient_command("n1", &words);
+    let mut command = cluster.run_command("n1", &words);
     let mut running = Running::spawn(command.stdin(Stdio::null()).stdout(File::create(&log)?))?;
     let pid = cluster.find("holders")?;
     let mut samples = Samples::default();
