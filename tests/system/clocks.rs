@@ -29,6 +29,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("clocks::skewed", |_| skewed()),
         Case::new("clocks::full::far_away", |_| far_away()),
         Case::new("clocks::near_again", |_| near_again()),
+        Case::in_lab("clocks::half_read", 3, half_read),
     ]
 }
 
@@ -245,6 +246,36 @@ fn skewed() -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// Whoever is stopped in the middle of reading a clock reads it right. At home a program has the machine's own clocks, as
+/// it has without a lab, or those of a namespace, as in some containers: the kernel's code reads them differently.
+fn half_read(cluster: &Cluster) -> Result<()> {
+    let program = guest::c("readers")?.display().to_string();
+    for words in [
+        &["machine", "interrupted"][..],
+        &["machine", "ignoring"],
+        &["interrupted"],
+    ] {
+        let moved = cluster.run_command("n1", &[&[program.as_str()], words].concat());
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "exec 9</proc/self/ns/time; exec \"$@\"", "sh"]);
+        command.arg(moved.get_program()).args(moved.get_args());
+        for (name, value) in moved.get_envs() {
+            command.env(name, value.unwrap_or_default());
+        }
+        let mut talk = Talk::start(cluster, &mut command)?;
+        let pid = talk.ready()?;
+        let places = ["n2", "home", "n3", "n2", "n3", "home"];
+        for place in places.iter().cycle().take(24) {
+            cluster.move_to(pid, place)?;
+        }
+        talk.say("end")?;
+        let line = talk.line()?;
+        ensure!(line == "0 wrong", "{words:?}: {line}");
+        talk.succeed()?;
+    }
+    Ok(())
 }
 
 /// The guest `expiry` of this home finds no fault wherever it goes.

@@ -9,7 +9,7 @@ use crate::table::PageSource;
 use std::time::Duration;
 use whim_image::freeze_calls::{self, ERESTARTNOINTR};
 use whim_image::maps::{self, FlagTable};
-use whim_image::rebuild::runner::{check, pass_over_interrupt, working_mask};
+use whim_image::rebuild::runner::{SIGTRAP_BIT, check, pass_over_interrupt, working_mask};
 use whim_image::settings;
 use whim_model::Syscall;
 use whim_model::overruns;
@@ -28,7 +28,6 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Bytes of pages in one frame.
 const PAGES_IN_FRAME: usize = 1 << 20;
 const SIGNALS: u64 = 64;
-const SIGTRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
 /// Room for the list of one thread in the runner's memory, in operations.
 const OWN_MAX: usize = 6;
 /// How many questions each thread is asked: two whose answers are stored, and its settings.
@@ -36,7 +35,8 @@ const OWN_ASKED: usize = 2 + settings::OF_THREAD;
 /// Space for the answers of one thread: `stack_t`, an address, and what tells of its settings.
 const ANSWER: usize = SETTINGS_AT + settings::STORED;
 const SETTINGS_AT: usize = 32;
-const ACTION: usize = 32;
+/// Bytes of the kernel's `struct sigaction`.
+pub(crate) const ACTION: usize = 32;
 const PR_GET_TID_ADDRESS: u64 = 40;
 /// Time in which a pending signal is delivered to a thread that was let go for it.
 const DELIVERY_WITHIN: Duration = Duration::from_millis(5);
@@ -145,6 +145,9 @@ impl Guest {
                 let effect = self.effect_of(signal, &info);
                 // Trap: a-frame-on-a-substitute
                 self.leave_suspension(&stopped, effect)?;
+                if effect == Effect::Caught {
+                    (stopped, _) = self.leave_kernel_code_first(stopped, raw)?;
+                }
                 let early = self.comes_before_its_call(&stopped, &info, effect)?;
                 if effect == Effect::Ends && !early {
                     self.keep_fatal(host_tid, signal, info);
@@ -189,6 +192,10 @@ impl Guest {
                 || !self.has_deliverable(host_tid, None)
             {
                 // A call that waits for signals is made again, and finds there what is pending.
+                stopped = self.leave_kernel_code(stopped)?;
+                if matches!(stopped.stop(), Stop::Signal(_)) {
+                    continue;
+                }
                 break;
             }
             stopped = self.await_delivery(stopped)?;

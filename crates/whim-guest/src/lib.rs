@@ -30,6 +30,7 @@ mod error;
 mod fault;
 mod first;
 mod guest;
+mod kernel_code;
 mod limits;
 mod mappings;
 mod masked;

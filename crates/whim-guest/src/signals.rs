@@ -113,8 +113,10 @@ impl Guest {
             }
             return Ok(());
         }
+        let (mut stopped, mut raw) = (stopped, raw);
         if effect == Effect::Caught {
             self.leave_proxy(&stopped)?;
+            (stopped, raw) = self.leave_kernel_code_first(stopped, raw)?;
         }
         // Trap: a-call-s-mask-is-home-s
         let early = self.comes_before_its_call(&stopped, &info, effect)?;

@@ -17,6 +17,7 @@ use crate::freeze_delivery::Delivery;
 use crate::freeze_groups::Groups;
 use crate::freeze_observe::{Observation, Status, is_runnable, observe_and_stop, sleeping_in};
 use crate::freeze_release::Held;
+use crate::freeze_vdso::{RunsOn, Vdso};
 use crate::inject::Injection;
 use crate::maps::{self, MapEntry};
 use std::fs;
@@ -227,6 +228,8 @@ pub struct Frozen {
     pub(crate) filters: Vec<Vec<u64>>,
     /// Its filters judge nothing.
     pub(crate) suspended: bool,
+    /// Where its vDSO is, once somebody has asked.
+    pub(crate) vdso: Vdso,
 }
 
 /// A thread on its way to a stop.
@@ -235,6 +238,7 @@ struct Pending {
     tid: Tid,
     before: Observation,
     delivery: Delivery,
+    runs_on: RunsOn,
 }
 
 /// Stops all threads of process `pid`.
@@ -302,6 +306,7 @@ fn begin(
         groups,
         filters: Vec::new(),
         suspended: false,
+        vdso: Vdso::new(pid),
     };
     // On an error `frozen` is dropped, which lets the stopped threads go.
     let stopped = frozen.stop_all(limits, held);
@@ -353,6 +358,7 @@ fn take_back(held: Held) -> Result<Option<Pending>, FreezeError> {
                 tid,
                 before,
                 delivery: Delivery::default(),
+                runs_on: RunsOn::default(),
             }))
         }
         Err(TraceError::Died) => Ok(None),
@@ -592,6 +598,7 @@ impl Frozen {
             tid,
             before,
             delivery: Delivery::default(),
+            runs_on: RunsOn::default(),
         }))
     }
 
@@ -649,6 +656,9 @@ impl Frozen {
         };
         let stopped = match running.poll_gently() {
             Ok(Polled::Still(running)) => {
+                if one.runs_on.is_over() {
+                    running.interrupt()?;
+                }
                 one.running = Some(one.delivery.awaited(running)?);
                 return Ok(false);
             }
@@ -659,6 +669,12 @@ impl Frozen {
         match stopped.stop() {
             // Trap: a-stop-comes-before-a-delivery
             Stop::Interrupt if one.delivery.is_due(self.pid, &stopped)? => {
+                one.running = Some(stopped.resume(0)?);
+                Ok(false)
+            }
+            // Trap: a-clock-half-read
+            Stop::Interrupt if one.runs_on.has_to(&stopped.registers()?, &self.vdso) => {
+                one.runs_on.begins();
                 one.running = Some(stopped.resume(0)?);
                 Ok(false)
             }

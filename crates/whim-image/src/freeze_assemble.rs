@@ -4,6 +4,7 @@ use crate::freeze::{FreezeError, Frozen, FrozenThread, unreadable};
 use crate::freeze_calls::{self, CallState, InterruptedCall, Timeout};
 use crate::freeze_groups::Groups;
 use crate::freeze_observe::Status;
+use crate::freeze_vdso::Vdso;
 use std::collections::HashMap;
 use std::time::Instant;
 use whim_model::Syscall;
@@ -105,6 +106,7 @@ impl Frozen {
             groups: Groups::new(pid, Freezers::of(pid), true),
             filters: Vec::new(),
             suspended: false,
+            vdso: Vdso::new(pid),
         })
     }
 }

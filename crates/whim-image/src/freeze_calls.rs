@@ -23,7 +23,8 @@ pub const RESTART_SYSCALL: u64 = libc::SYS_restart_syscall.cast_unsigned();
 
 /// Code segment of 64-bit user code.
 pub const USER_CS: u64 = 0x33;
-const SYSCALL_INSTRUCTION: [u8; 2] = [0x0f, 0x05];
+/// `syscall`.
+pub const SYSCALL_INSTRUCTION: [u8; 2] = [0x0f, 0x05];
 const IOVECS_MAX: u64 = 1024;
 /// Most descriptors of one poll whose number is unknown: no address of memory is as low as the next one
 /// (`vm.mmap_min_addr`), except where somebody has allowed that.

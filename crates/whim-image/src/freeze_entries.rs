@@ -10,6 +10,7 @@
 //! done only where a signal waits that would come too early.
 
 use crate::freeze::{FreezeError, Frozen};
+use crate::freeze_calls::SYSCALL_INSTRUCTION;
 use crate::freeze_groups::Awaited;
 use crate::freeze_observe::Status;
 use whim_sys::ptrace::{Phase, Stop, TraceError, Waited};
@@ -18,7 +19,6 @@ use whim_sys::ptrace::{Phase, Stop, TraceError, Waited};
 const WITHOUT_EFFECT: [i32; 4] = [libc::SIGCHLD, libc::SIGURG, libc::SIGWINCH, libc::SIGCONT];
 /// Signals that stop a process by default.
 const STOPS: [i32; 4] = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
-const SYSCALL_INSTRUCTION: [u8; 2] = [0x0f, 0x05];
 
 /// Whether a signal ends a process that neither handles nor ignores it (signal(7)).
 #[must_use]

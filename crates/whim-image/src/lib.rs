@@ -18,6 +18,7 @@ pub mod freeze_filters;
 mod freeze_groups;
 pub mod freeze_observe;
 pub mod freeze_release;
+mod freeze_vdso;
 pub mod fuzz;
 pub mod inject;
 #[cfg(test)]

@@ -683,6 +683,15 @@ impl Stopped {
         self.go(libc::PTRACE_SYSCALL, "PTRACE_SYSCALL", signal)
     }
 
+    /// Lets it execute one instruction, without the signal that it may have stopped for. The kernel then sends it a
+    /// SIGTRAP that cannot be blocked or ignored: if it is, its action is the default one afterwards.
+    ///
+    /// # Errors
+    /// [`TraceError::Died`].
+    pub fn step(self) -> Result<Running, TraceError> {
+        self.go(libc::PTRACE_SINGLESTEP, "PTRACE_SINGLESTEP", 0)
+    }
+
     /// Leaves it in its group stop but listens for the events that end it.
     ///
     /// # Errors

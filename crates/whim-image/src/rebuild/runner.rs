@@ -12,7 +12,8 @@ use whim_sys::ptrace::{Running, Stop, Stopped, TraceError, Waited};
 pub const LIST_MAX: usize = 32_768;
 /// How many of them are run at a time, if there are no others beside.
 const PART: usize = 4096;
-const SIGTRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
+/// Bit of a mask of signals.
+pub const SIGTRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
 
 const _: () = assert!(LIST_MAX as u64 * OPERATION_LENGTH == ARGUMENTS_OFFSET);
 

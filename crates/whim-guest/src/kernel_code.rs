@@ -1,0 +1,153 @@
+//! Threads in the middle of the kernel's own code in the program (vDSO).
+//!
+//! That code reads the clocks from pages of the kernel's, and these are arranged otherwise for a process that has
+//! clocks of its own, as each guest has: where it then finds the kernel's time, a program at home has nothing (SIGBUS).
+//! A thread that is taken elsewhere between two instructions of it may also add one host's distance from home to the
+//! time that it has read of another. So it is let go up to the end of the function, instruction by instruction. All
+//! these functions are short, and none waits.
+//!
+//! Where the kernels differ there is nothing to do: the guest has a copy of home's code then, whose functions may begin
+//! anew at any point ([`whim_image::vdso`]).
+
+use crate::capture::ACTION;
+use crate::error::GuestError;
+use crate::guest::Guest;
+use whim_image::freeze_calls::SYSCALL_INSTRUCTION;
+use whim_image::rebuild::runner::{SIGTRAP_BIT, working_mask};
+use whim_model::{Backing, Range, Syscall};
+use whim_sys::ptrace::{RawSigInfo, Running, Stop, Stopped, info_word};
+
+/// More instructions than any of these functions executes.
+const STEPS_MAX: usize = 4000;
+/// `si_code` of a SIGTRAP after one instruction.
+const TRAP_TRACE: i32 = 2;
+
+impl Guest {
+    /// Lets a thread that computes run on to the end of the kernel's own code, if it is in the middle of that, and
+    /// stops it where it stopped before. A signal that comes first is reported by the stop that is returned.
+    ///
+    /// # Errors
+    /// The thread has ended; tracing failed.
+    pub(crate) fn leave_kernel_code(&mut self, stopped: Stopped) -> Result<Stopped, GuestError> {
+        let Some(code) = self.stands_in_kernel_code(&stopped)? else {
+            return Ok(stopped);
+        };
+        let host_tid = stopped.tid();
+        let is_ignored = self.status(self.host_tid).ignored & SIGTRAP_BIT != 0;
+        let (stopped, action) = if is_ignored {
+            let (stopped, at) = self.read_trap_action(stopped)?;
+            (stopped, Some(at))
+        } else {
+            (stopped, None)
+        };
+        let mut stopped = self.step_out(stopped, code)?;
+        if let Some(at) = action {
+            // The step has reset it.
+            let args = [libc::SIGTRAP.unsigned_abs().into(), at, 0, 8];
+            let operation = Syscall::new(libc::SYS_rt_sigaction, &args);
+            (stopped, _) = self.inject(stopped, &operation)?;
+        }
+        if action.is_none() && !is_after_step(&stopped)? {
+            return Ok(stopped);
+        }
+        Running::assume(host_tid).interrupt()?;
+        stopped.resume(0)?;
+        self.await_stop(host_tid)
+    }
+
+    /// The same for a thread that is about to run a handler for the signal of which this is told: its frame must not
+    /// point into the middle of that code. It stands at the delivery of a signal afterwards as before, and what is told
+    /// of that is returned. A program that ignores SIGTRAP is left where it is: to restore that action would end the
+    /// delivery.
+    ///
+    /// # Errors
+    /// The thread has ended; tracing failed.
+    pub(crate) fn leave_kernel_code_first(
+        &mut self,
+        stopped: Stopped,
+        told: RawSigInfo,
+    ) -> Result<(Stopped, RawSigInfo), GuestError> {
+        let is_ignored = self.status(self.host_tid).ignored & SIGTRAP_BIT != 0;
+        match self.stands_in_kernel_code(&stopped)? {
+            Some(code) if !is_ignored => {
+                let stopped = self.step_out(stopped, code)?;
+                let told = stopped.signal_info()?;
+                Ok((stopped, told))
+            }
+            _ => Ok((stopped, told)),
+        }
+    }
+
+    /// The kernel's own code, if it is this host's and the thread is in the middle of it.
+    fn stands_in_kernel_code(&self, stopped: &Stopped) -> Result<Option<Range>, GuestError> {
+        // Trap: a-clock-half-read
+        if self.proxy.is_some() {
+            return Ok(None);
+        }
+        let Some(code) = self.kernel_code() else {
+            return Ok(None);
+        };
+        let registers = stopped.registers()?;
+        // What is left after a call is the way back to the caller.
+        let computes = registers.orig_rax.cast_signed() < 0;
+        Ok((computes && code.contains(registers.rip)).then_some(code))
+    }
+
+    fn kernel_code(&self) -> Option<Range> {
+        let is_code =
+            |backing: &Backing| matches!(backing, Backing::Kernel { name } if name == "[vdso]");
+        let found = self.origin.kernel.iter().find(|m| is_code(&m.backing))?;
+        Some(Range {
+            start: found.start,
+            end: found.end,
+        })
+    }
+
+    /// Executes one instruction after the other. Signals wait meanwhile.
+    fn step_out(&mut self, stopped: Stopped, code: Range) -> Result<Stopped, GuestError> {
+        let mask = stopped.signal_mask()?;
+        stopped.set_signal_mask(working_mask())?;
+        let mut stopped = stopped;
+        for _ in 0..STEPS_MAX {
+            let rip = stopped.registers()?.rip;
+            if !code.contains(rip) || self.is_syscall(rip) {
+                break;
+            }
+            let host_tid = stopped.tid();
+            stopped.step()?;
+            stopped = self.await_stop(host_tid)?;
+            let goes_on = stopped.stop() == Stop::Interrupt || is_after_step(&stopped)?;
+            if !goes_on {
+                break;
+            }
+        }
+        stopped.set_signal_mask(mask)?;
+        Ok(stopped)
+    }
+
+    /// Whether the next instruction is a system call. Some functions make one where they cannot tell by themselves.
+    fn is_syscall(&self, rip: u64) -> bool {
+        let mut next = [0; SYSCALL_INSTRUCTION.len()];
+        let read = whim_sys::process_vm::read(self.host_tid, rip, &mut next);
+        read == Ok(next.len()) && next == SYSCALL_INSTRUCTION
+    }
+
+    /// Where the action of SIGTRAP can be read until the next call is made in the thread's name.
+    fn read_trap_action(&mut self, stopped: Stopped) -> Result<(Stopped, u64), GuestError> {
+        let mut arguments = self.runner.arguments();
+        let at = arguments.add(&[0; ACTION]);
+        self.runner.store(&arguments)?;
+        let args = [libc::SIGTRAP.unsigned_abs().into(), 0, at, 8];
+        let operation = Syscall::new(libc::SYS_rt_sigaction, &args);
+        let (stopped, _) = self.inject(stopped, &operation)?;
+        Ok((stopped, at))
+    }
+}
+
+/// Whether it has just executed its one instruction.
+fn is_after_step(stopped: &Stopped) -> Result<bool, GuestError> {
+    if stopped.stop() != Stop::Signal(libc::SIGTRAP) {
+        return Ok(false);
+    }
+    Ok(info_word(&stopped.signal_info()?, 8) == TRAP_TRACE)
+}
