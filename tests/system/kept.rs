@@ -275,7 +275,7 @@ fn signals_of_two_kinds(cluster: &Cluster) -> Result<()> {
 fn order_among_threads(cluster: &Cluster) -> Result<()> {
     let program = guest::c("order")?.display().to_string();
     let words = [program.as_str(), "beside", "400"];
-    let mut taker = Talk::start(cluster, &mut cluster.run_command("n1", &words))?;
+    let mut taker = Talk::start(cluster, &mut cluster.short_command("n1", &words))?;
     let pid = taker.ready()?;
     cluster.move_to(pid, "n2")?;
     let row = cluster.row(pid)?.context("It is gone")?;
