@@ -25,8 +25,9 @@ use whim_sys::ptrace::{Polled, Running, Stop, Stopped, Waited, info_word};
 use whim_sys::pulse;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Bytes of pages in one frame.
-const PAGES_IN_FRAME: usize = 1 << 20;
+/// Bytes of pages in one frame: as many as home sends in one. The other side does nothing about a frame before it is whole,
+/// and has room made for it by the kernel, page by page.
+const PAGES_IN_FRAME: usize = 128 << 10;
 const SIGNALS: u64 = 64;
 /// Room for the list of one thread in the runner's memory, in operations.
 const OWN_MAX: usize = 6;
