@@ -14,6 +14,7 @@ use thiserror::Error;
 use whim_calls::Places;
 use whim_calls::judge::Filters;
 use whim_image::rebuild::{Blank, Mapped, RebuildError, Rebuilt};
+use whim_image::ticks;
 use whim_journey::message::ClockPair;
 use whim_model::{Backing, Clocks, Mapping, PAGE_SIZE, ProcessImage};
 use whim_net::Line;
@@ -321,8 +322,10 @@ impl Arrival {
             .monotonic_ns
             .saturating_sub(now.monotonic_ns)
             .max(then.boottime_ns.saturating_sub(now.boottime_ns));
-        if behind > 0 {
-            pulse::sleep(Duration::from_nanos(behind).min(CLOCK_WAIT_MAX));
+        let tick = ticks::until(then.monotonic_ns, self.ahead.monotonic_ns);
+        let behind = Duration::from_nanos(behind).max(tick);
+        if !behind.is_zero() {
+            pulse::sleep(behind.min(CLOCK_WAIT_MAX));
         }
         Ok(())
     }

@@ -16,6 +16,7 @@ use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
+use whim_image::ticks;
 use whim_journey::commit::{Action, Event as MoveEvent, Limits, Move, Step};
 use whim_journey::frame::{Frame, Kind};
 use whim_journey::job::{Event, MoveReport, Phase, Slot};
@@ -583,7 +584,8 @@ fn add_piece(encoded: &mut Vec<u8>, payload: &[u8]) -> Result<bool> {
 /// Monotonic time must never step back, so the process waits until home's clock has caught up. No honest
 /// host's clock is ahead by more than the limit; beyond that the process goes on by home's.
 fn wait_for_clock(image: &ProcessImage, lease: Option<Duration>) {
-    let behind = behind(&image.clocks, Duration::ZERO);
+    let tick = ticks::until(image.clocks.monotonic_ns, 0);
+    let behind = behind(&image.clocks, Duration::ZERO).max(tick);
     let longest = longest_wait(lease);
     if behind > longest {
         tracing::warn!(

@@ -36,5 +36,6 @@ pub mod stay_filters;
 mod stay_mappings;
 pub mod stay_sentences;
 mod stay_threads;
+pub mod ticks;
 mod travelling_signals;
 pub mod vdso;
