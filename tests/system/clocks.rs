@@ -267,7 +267,7 @@ fn half_read(cluster: &Cluster) -> Result<()> {
         let mut talk = Talk::start(cluster, &mut command)?;
         let pid = talk.ready()?;
         let places = ["n2", "home", "n3", "n2", "n3", "home"];
-        for place in places.iter().cycle().take(24) {
+        for place in places.iter().cycle().take(12) {
             cluster.move_to(pid, place)?;
         }
         talk.say("end")?;

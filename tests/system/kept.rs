@@ -40,6 +40,9 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("kept::signals_of_descriptors", 3, |cluster| {
             while_it_moves(cluster, "owners", "0 wrong")
         }),
+        Case::in_lab("kept::faults_on_their_way", 3, |cluster| {
+            while_it_moves_so_often(cluster, "faults", "0 wrong", 21)
+        }),
         Case::in_lab("kept::a_trap_that_waits", 3, trap_that_waits),
         Case::in_lab("kept::opened_as_it_is_stopped", 2, opened_as_it_is_stopped),
         Case::in_lab("kept::handlers_begin_at_once", 3, |cluster| {
@@ -398,10 +401,19 @@ fn masks_of_waits(cluster: &Cluster) -> Result<()> {
 
 /// What a program says at its end that has moved sixty times.
 fn while_it_moves(cluster: &Cluster, program: &str, says: &str) -> Result<()> {
+    while_it_moves_so_often(cluster, program, says, 60)
+}
+
+fn while_it_moves_so_often(
+    cluster: &Cluster,
+    program: &str,
+    says: &str,
+    moves: usize,
+) -> Result<()> {
     let program = guest::c(program)?.display().to_string();
     let mut talk = Talk::start(cluster, &mut cluster.run_command("n1", &[&program]))?;
     let pid = talk.ready()?;
-    for place in ["n2", "n3", "home"].into_iter().cycle().take(60) {
+    for place in ["n2", "n3", "home"].into_iter().cycle().take(moves) {
         cluster.move_to(pid, place)?;
     }
     talk.say("end")?;

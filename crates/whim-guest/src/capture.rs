@@ -182,11 +182,14 @@ impl Guest {
                 stopped = self.await_stop(host_tid)?;
                 continue;
             }
-            let awaits = self
-                .threads
-                .get(&host_tid)
-                .is_some_and(|thread| thread.awaits);
+            let thread = self.threads.get(&host_tid);
+            let awaits = thread.is_some_and(|thread| thread.awaits);
             let registers = stopped.registers()?;
+            // Trap: a-fault-on-its-way
+            if !awaits && self.has_fault(host_tid) {
+                stopped = self.await_delivery(stopped)?;
+                continue;
+            }
             if awaits
                 || !was_cut(&registers)
                 || is_made_again(&registers)

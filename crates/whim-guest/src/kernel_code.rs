@@ -12,13 +12,20 @@
 use crate::capture::ACTION;
 use crate::error::GuestError;
 use crate::guest::Guest;
+use std::sync::LazyLock;
 use whim_image::freeze_calls::SYSCALL_INSTRUCTION;
 use whim_image::rebuild::runner::{SIGTRAP_BIT, working_mask};
+use whim_image::vdso::{self, Doing};
 use whim_model::{Backing, Range, Syscall};
+use whim_sys::process_vm;
 use whim_sys::ptrace::{RawSigInfo, Running, Stop, Stopped, info_word};
 
 /// More instructions than any of these functions executes.
 const STEPS_MAX: usize = 4000;
+/// Signals that an instruction can cause.
+pub(crate) const FAULTS: [i32; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
+/// Of the processor's flags: a trap follows each instruction.
+const TRAP_FLAG: u64 = 1 << 8;
 /// `si_code` of a SIGTRAP after one instruction.
 const TRAP_TRACE: i32 = 2;
 
@@ -29,7 +36,12 @@ impl Guest {
     /// # Errors
     /// The thread has ended; tracing failed.
     pub(crate) fn leave_kernel_code(&mut self, stopped: Stopped) -> Result<Stopped, GuestError> {
-        let Some(code) = self.stands_in_kernel_code(&stopped)? else {
+        let leaves: &[Doing] = if *RANDOM_IS_WITH_CLOCKS {
+            &[Doing::Clock, Doing::Random]
+        } else {
+            &[Doing::Clock]
+        };
+        let Some(code) = self.stands_in_kernel_code(&stopped, leaves)? else {
             return Ok(stopped);
         };
         let host_tid = stopped.tid();
@@ -68,18 +80,34 @@ impl Guest {
         told: RawSigInfo,
     ) -> Result<(Stopped, RawSigInfo), GuestError> {
         let is_ignored = self.status(self.host_tid).ignored & SIGTRAP_BIT != 0;
-        match self.stands_in_kernel_code(&stopped)? {
-            Some(code) if !is_ignored => {
+        if is_ignored || is_fault(&told) {
+            // What the handler of a fault changes is to be found by the instruction that met it.
+            return Ok((stopped, told));
+        }
+        match self.stands_in_kernel_code(&stopped, &[Doing::Clock])? {
+            Some(code) => {
                 let stopped = self.step_out(stopped, code)?;
-                let told = stopped.signal_info()?;
-                Ok((stopped, told))
+                let now = stopped.signal_info()?;
+                if let Stop::Signal(other) = stopped.stop()
+                    && now != told
+                    && !is_after_step(&stopped)?
+                    && !is_fault(&now)
+                {
+                    // Somebody has sent it just now.
+                    self.keep(stopped.tid(), other, now);
+                }
+                Ok((stopped, now))
             }
-            _ => Ok((stopped, told)),
+            None => Ok((stopped, told)),
         }
     }
 
-    /// The kernel's own code, if it is this host's and the thread is in the middle of it.
-    fn stands_in_kernel_code(&self, stopped: &Stopped) -> Result<Option<Range>, GuestError> {
+    /// The kernel's own code, if it is this host's and the thread has to leave it.
+    fn stands_in_kernel_code(
+        &self,
+        stopped: &Stopped,
+        leaves: &[Doing],
+    ) -> Result<Option<Range>, GuestError> {
         // Trap: a-clock-half-read
         if self.proxy.is_some() {
             return Ok(None);
@@ -88,9 +116,19 @@ impl Guest {
             return Ok(None);
         };
         let registers = stopped.registers()?;
-        // What is left after a call is the way back to the caller.
-        let computes = registers.orig_rax.cast_signed() < 0;
-        Ok((computes && code.contains(registers.rip)).then_some(code))
+        if registers.eflags & TRAP_FLAG != 0 {
+            // It has each of its instructions trapped itself.
+            return Ok(None);
+        }
+        let caller = || {
+            let mut word = [0; 8];
+            let read = process_vm::read(self.host_tid, registers.rsp, &mut word);
+            (read == Ok(word.len())).then(|| u64::from_le_bytes(word))
+        };
+        let doing = vdso::doing(code, &registers, caller);
+        Ok(doing
+            .is_some_and(|doing| leaves.contains(&doing))
+            .then_some(code))
     }
 
     fn kernel_code(&self) -> Option<Range> {
@@ -106,7 +144,9 @@ impl Guest {
     /// Executes one instruction after the other. Signals wait meanwhile.
     fn step_out(&mut self, stopped: Stopped, code: Range) -> Result<Stopped, GuestError> {
         let mask = stopped.signal_mask()?;
-        stopped.set_signal_mask(working_mask())?;
+        // A fault that is blocked would end the program, whatever handler it has.
+        let faults = FAULTS.iter().fold(0, |all, fault| all | 1 << (fault - 1));
+        stopped.set_signal_mask(working_mask() & !(faults & !mask))?;
         let mut stopped = stopped;
         for _ in 0..STEPS_MAX {
             let rip = stopped.registers()?.rip;
@@ -128,7 +168,7 @@ impl Guest {
     /// Whether the next instruction is a system call. Some functions make one where they cannot tell by themselves.
     fn is_syscall(&self, rip: u64) -> bool {
         let mut next = [0; SYSCALL_INSTRUCTION.len()];
-        let read = whim_sys::process_vm::read(self.host_tid, rip, &mut next);
+        let read = process_vm::read(self.host_tid, rip, &mut next);
         read == Ok(next.len()) && next == SYSCALL_INSTRUCTION
     }
 
@@ -144,10 +184,50 @@ impl Guest {
     }
 }
 
+/// Whether a signal was caused by the instruction that it is told of at.
+fn is_fault(told: &RawSigInfo) -> bool {
+    FAULTS.contains(&info_word(told, 0)) && info_word(told, 8) > 0
+}
+
 /// Whether it has just executed its one instruction.
 fn is_after_step(stopped: &Stopped) -> Result<bool, GuestError> {
     if stopped.stop() != Stop::Signal(libc::SIGTRAP) {
         return Ok(false);
     }
     Ok(info_word(&stopped.signal_info()?, 8) == TRAP_TRACE)
+}
+
+/// Whether the kernel's data for random bytes lies with that of the clocks (Linux 6.11 to 6.14).
+static RANDOM_IS_WITH_CLOCKS: LazyLock<bool> = LazyLock::new(|| {
+    let names = nix::sys::utsname::uname();
+    names.is_ok_and(|names| names.release().to_str().is_some_and(is_with_clocks))
+});
+
+fn is_with_clocks(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let mut number = || numbers.next().and_then(|text| text.parse::<u32>().ok());
+    number() == Some(6) && number().is_some_and(|minor| (11..=14).contains(&minor))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_with_clocks;
+
+    #[test]
+    fn kernels_are_known_by_their_releases() {
+        for release in ["6.11.0", "6.12.57+deb13-amd64", "6.14"] {
+            assert!(is_with_clocks(release), "{release}");
+        }
+        for release in [
+            "6.1.12",
+            "6.10.14",
+            "6.15.0-rc1",
+            "7.12.0",
+            "5.12",
+            "",
+            "a.12",
+        ] {
+            assert!(!is_with_clocks(release), "{release}");
+        }
+    }
 }

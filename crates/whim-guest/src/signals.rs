@@ -8,10 +8,11 @@ use crate::cut::Standing;
 use crate::error::GuestError;
 use crate::fault;
 use crate::guest::{Guest, Kind, Trace};
+use crate::kernel_code::FAULTS;
 use nix::errno::Errno;
 use std::str::SplitWhitespace;
 use whim_image::freeze_calls::ERESTARTNOHAND;
-use whim_image::rebuild::runner::step_registers;
+use whim_image::rebuild::runner::{SIGTRAP_BIT, step_registers};
 use whim_journey::message::ToHome;
 use whim_model::overruns::{timer_of, waits_once};
 use whim_model::{QueuedSignal, Registers, Syscall};
@@ -78,6 +79,16 @@ impl Guest {
         let status = self.status(host_tid);
         let blocked = wait_mask.unwrap_or(status.blocked);
         status.all_pending() & !blocked & status.caught != 0
+    }
+
+    /// Whether a fault of the thread, or a SIGTRAP, is about to be delivered to it: what we ask it for by calls in its
+    /// name would end by that.
+    pub(crate) fn has_fault(&self, host_tid: i32) -> bool {
+        let faults = FAULTS
+            .iter()
+            .fold(SIGTRAP_BIT, |all, fault| all | bit(*fault));
+        let status = self.status(host_tid);
+        status.all_pending() & !status.blocked & faults != 0
     }
 
     /// Whether a signal waits because the thread blocks it, and is let through by the mask of its call. It need not

@@ -8,7 +8,7 @@ use crate::vdso;
 use std::cell::OnceCell;
 use std::time::{Duration, Instant};
 use whim_model::{Range, Registers};
-use whim_sys::kernel_file;
+use whim_sys::{kernel_file, process_vm};
 
 /// How often a thread is let run on. What does nothing but read clocks is found there nine times of ten, and is then
 /// taken as it stands: it is between two such instructions once in a hundred times.
@@ -32,9 +32,19 @@ impl Vdso {
         Self { pid, place }
     }
 
-    fn contains(&self, address: u64) -> bool {
-        let place = self.place.get_or_init(|| place(self.pid));
-        place.is_some_and(|place| place.contains(address))
+    /// Whether a thread with these registers is reading a clock.
+    fn is_read_by(&self, registers: &Registers) -> bool {
+        if registers.orig_rax.cast_signed() >= 0 {
+            return false;
+        }
+        let place = *self.place.get_or_init(|| place(self.pid));
+        let caller = || {
+            let mut word = [0; 8];
+            let read = process_vm::read(self.pid, registers.rsp, &mut word);
+            (read == Ok(word.len())).then(|| u64::from_le_bytes(word))
+        };
+        let doing = place.and_then(|place| vdso::doing(place, registers, caller));
+        doing == Some(vdso::Doing::Clock)
     }
 }
 
@@ -60,9 +70,7 @@ pub(crate) struct RunsOn {
 impl RunsOn {
     /// Whether a thread that was stopped with these registers has to run on.
     pub(crate) fn has_to(&self, registers: &Registers, vdso: &Vdso) -> bool {
-        // What is left after a call is the way back to the caller.
-        let computes = registers.orig_rax.cast_signed() < 0;
-        computes && self.runs < RUNS_MAX && vdso.contains(registers.rip)
+        self.runs < RUNS_MAX && vdso.is_read_by(registers)
     }
 
     /// It runs on now.
@@ -114,9 +122,9 @@ mod tests {
         };
         let mut one = RunsOn::default();
         assert!(!one.is_over());
-        assert!(one.has_to(&at(0x1fff, u64::MAX), &vdso));
-        assert!(!one.has_to(&at(0x1fff, u64::MAX), &none));
-        assert!(!one.has_to(&at(0x1fff, 228), &vdso), "it is in a call");
+        assert!(one.has_to(&at(0x1001, u64::MAX), &vdso));
+        assert!(!one.has_to(&at(0x1001, u64::MAX), &none));
+        assert!(!one.has_to(&at(0x1001, 228), &vdso), "it is in a call");
         assert!(!one.has_to(&at(0x3000, u64::MAX), &vdso));
         for _ in 0..RUNS_MAX {
             assert!(one.has_to(&at(0x1000, u64::MAX), &vdso));

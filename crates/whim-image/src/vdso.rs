@@ -22,7 +22,7 @@ use object::read::elf::{ElfFile64, FileHeader};
 use object::{Endianness, Object, ObjectSymbol};
 use std::sync::OnceLock;
 use thiserror::Error;
-use whim_model::{Backing, Mapping, ProcessImage, Range};
+use whim_model::{Backing, Mapping, ProcessImage, Range, Registers};
 use whim_sys::process_vm;
 
 /// Longest vDSO, in bytes; today's have two pages.
@@ -79,6 +79,63 @@ pub fn read(pid: i32, range: Range) -> Result<Vec<u8>, VdsoError> {
     let mut bytes = vec![0; length];
     process_vm::read_exact(pid, range.start, &mut bytes).map_err(VdsoError::Unreadable)?;
     Ok(bytes)
+}
+
+/// What a thread does that is in the middle of the vDSO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// It reads a clock, or does something that is not known.
+    Clock,
+    /// It makes random bytes, which can take long.
+    Random,
+    /// It asks for its processor.
+    Processor,
+}
+
+/// What a thread with these registers does in its vDSO, which is that of this kernel and at `place`; `None` if it does not
+/// compute there. `caller` reads the word that its stack pointer points to: the code that makes random bytes calls some
+/// without a name, which uses no stack.
+pub fn doing(
+    place: Range,
+    registers: &Registers,
+    caller: impl FnOnce() -> Option<u64>,
+) -> Option<Doing> {
+    // What is left after a call is the way back to who made it.
+    let computes = registers.orig_rax.cast_signed() < 0;
+    if !computes || !place.contains(registers.rip) {
+        return None;
+    }
+    let function = |address: u64| {
+        let offset = address.checked_sub(place.start)?;
+        let mut known = known().iter();
+        known.find(|(_, range)| range.contains(offset))
+    };
+    let found = function(registers.rip).map(|(doing, _)| *doing);
+    Some(found.unwrap_or_else(|| {
+        let caller = caller().and_then(function);
+        match caller {
+            Some((Doing::Random, _)) => Doing::Random,
+            _ => Doing::Clock,
+        }
+    }))
+}
+
+/// What the functions of this kernel's vDSO do, and where they are, by offset.
+fn known() -> &'static [(Doing, Range)] {
+    static KNOWN: OnceLock<Vec<(Doing, Range)>> = OnceLock::new();
+    KNOWN.get_or_init(|| {
+        let functions = own().and_then(functions).unwrap_or_default();
+        let known = functions.iter().filter_map(|(name, start, length)| {
+            let doing = match &name[..] {
+                b"getrandom" => Doing::Random,
+                b"getcpu" => Doing::Processor,
+                _ => Doing::Clock,
+            };
+            let (start, end) = (*start, start.checked_add(*length)?);
+            Some((doing, Range { start, end }))
+        });
+        known.collect()
+    })
 }
 
 /// A copy of home's vDSO whose functions are system calls.
@@ -313,6 +370,45 @@ mod tests {
     use whim_model::Protection;
 
     const BASE: u64 = 0x7ffe_0000_4000;
+
+    #[test]
+    fn what_a_thread_does_is_told_by_where_it_is() {
+        let length = own().expect("this kernel has a vDSO").len() as u64;
+        let place = Range {
+            start: BASE,
+            end: BASE + length,
+        };
+        let at = |rip: u64| Registers {
+            rip,
+            orig_rax: u64::MAX,
+            ..Registers::default()
+        };
+        let within = |wanted: Doing| {
+            let mut known = known().iter();
+            known.find(|(doing, _)| *doing == wanted)
+        };
+        let (_, clock) = within(Doing::Clock).expect("every kernel's reads clocks");
+        let inside = at(BASE + clock.start + 1);
+        assert_eq!(doing(place, &inside, || None), Some(Doing::Clock));
+        let called = Registers {
+            orig_rax: 228,
+            ..inside
+        };
+        assert_eq!(doing(place, &called, || None), None, "it is in a call");
+        assert_eq!(doing(place, &at(place.end), || None), None);
+        // The header is no function's.
+        let unnamed = at(BASE);
+        assert_eq!(doing(place, &unnamed, || None), Some(Doing::Clock));
+        let by = |address: u64| doing(place, &unnamed, || Some(address));
+        assert_eq!(by(BASE + clock.start + 1), Some(Doing::Clock));
+        assert_eq!(by(1), Some(Doing::Clock), "below it");
+        // Since Linux 6.11.
+        if let Some((_, random)) = within(Doing::Random) {
+            let inside = at(BASE + random.start + 1);
+            assert_eq!(doing(place, &inside, || None), Some(Doing::Random));
+            assert_eq!(by(BASE + random.start + 1), Some(Doing::Random));
+        }
+    }
 
     fn proxy() -> Proxy {
         let mut bytes = own().expect("this kernel has a vDSO").to_vec();
