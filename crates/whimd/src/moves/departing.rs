@@ -11,6 +11,7 @@ use tokio::process::Child;
 use whim_image::freeze_filters::are_filtered;
 use whim_image::stay::has_own_time;
 use whim_journey::job::HomeJob;
+use whim_machine::processes::{self, ProcessError};
 use whim_net::Role;
 use whim_sys::credentials::{Capability, Launch};
 use whim_sys::foreign;
@@ -123,12 +124,21 @@ pub(crate) async fn start_home(
         Ok(started) => started,
         Err(error) => {
             forget(settings, id);
-            return Err(error);
+            return Err(not_started(&about, error));
         }
     };
     settings.faults.point("after-home-started");
     watch_over(moves, about, child);
     Ok(())
+}
+
+/// Why no supervisor was started for a process. If that has ended, what could not be found was its own.
+fn not_started(about: &About, error: MoveError) -> MoveError {
+    if processes::lives(about.pid, about.start_time) {
+        error
+    } else {
+        ProcessError::Gone(about.pid).into()
+    }
 }
 
 /// Starts the supervisor, and notes which process it is before it has its job: however soon we end, a next daemon

@@ -401,19 +401,31 @@ async fn address(moves: &Moves, id: &str, command: &Command) -> Result<Conversat
         .get(id)
         .map(|journey| journey.about.notes.clone())
         .unwrap_or_default();
-    let waits_for_disk = || {
-        let supervisor = notes.supervisor;
-        supervisor.is_some_and(|(pid, started)| {
-            processes::waits_for_disk(pid) && processes::lives(pid, started)
-        })
-    };
     let socket = socket_in(&moves.ground().settings().home_directory(id));
     match Conversation::begin(&socket, notes.older, command).await {
         // It hung up on us because it was about to end.
         Err(SupervisorError::Broken { .. }) => Err(MoveError::Silent),
-        Err(SupervisorError::Gone(_)) if waits_for_disk() => Err(SupervisorError::Unnoted.into()),
+        Err(SupervisorError::Gone(_)) if ends_on_disk(notes.supervisor).await => {
+            Err(SupervisorError::Unnoted.into())
+        }
         begun => Ok(begun?),
     }
+}
+
+/// Whether a supervisor that has closed its socket does not end, because it waits for a disk. Each does for a moment.
+async fn ends_on_disk(supervisor: Option<(i32, u64)>) -> bool {
+    const LOOKS: u32 = 20;
+    const BETWEEN_LOOKS: Duration = Duration::from_millis(25);
+    let Some((pid, started)) = supervisor else {
+        return false;
+    };
+    for _ in 0..LOOKS {
+        if !processes::waits_for_disk(pid) || !processes::lives(pid, started) {
+            return false;
+        }
+        tokio::time::sleep(BETWEEN_LOOKS).await;
+    }
+    true
 }
 
 /// Lets the supervisor move the process and passes on what it says.
