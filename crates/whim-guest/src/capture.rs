@@ -186,7 +186,7 @@ impl Guest {
             let awaits = thread.is_some_and(|thread| thread.awaits);
             let registers = stopped.registers()?;
             // Trap: a-fault-on-its-way
-            if !awaits && self.has_fault(host_tid) {
+            if !awaits && self.has_fault(&stopped)? {
                 stopped = self.await_delivery(stopped)?;
                 continue;
             }

@@ -45,8 +45,7 @@ impl Guest {
             return Ok(stopped);
         };
         let host_tid = stopped.tid();
-        let is_ignored = self.status(self.host_tid).ignored & SIGTRAP_BIT != 0;
-        let (stopped, action) = if is_ignored {
+        let (stopped, action) = if self.ignores_traps() {
             let (stopped, at) = self.read_trap_action(stopped)?;
             (stopped, Some(at))
         } else {
@@ -79,13 +78,12 @@ impl Guest {
         stopped: Stopped,
         told: RawSigInfo,
     ) -> Result<(Stopped, RawSigInfo), GuestError> {
-        let is_ignored = self.status(self.host_tid).ignored & SIGTRAP_BIT != 0;
-        if is_ignored || is_fault(&told) {
+        if is_fault(&told) {
             // What the handler of a fault changes is to be found by the instruction that met it.
             return Ok((stopped, told));
         }
         match self.stands_in_kernel_code(&stopped, &[Doing::Clock])? {
-            Some(code) => {
+            Some(code) if !self.ignores_traps() => {
                 let stopped = self.step_out(stopped, code)?;
                 let now = stopped.signal_info()?;
                 if let Stop::Signal(other) = stopped.stop()
@@ -98,7 +96,7 @@ impl Guest {
                 }
                 Ok((stopped, now))
             }
-            None => Ok((stopped, told)),
+            _ => Ok((stopped, told)),
         }
     }
 
@@ -120,15 +118,14 @@ impl Guest {
             // It has each of its instructions trapped itself.
             return Ok(None);
         }
-        let caller = || {
-            let mut word = [0; 8];
-            let read = process_vm::read(self.host_tid, registers.rsp, &mut word);
-            (read == Ok(word.len())).then(|| u64::from_le_bytes(word))
-        };
-        let doing = vdso::doing(code, &registers, caller);
+        let doing = vdso::doing_of(self.host_tid, code, &registers);
         Ok(doing
             .is_some_and(|doing| leaves.contains(&doing))
             .then_some(code))
+    }
+
+    fn ignores_traps(&self) -> bool {
+        self.status(self.host_tid).ignored & SIGTRAP_BIT != 0
     }
 
     fn kernel_code(&self) -> Option<Range> {

@@ -83,12 +83,19 @@ impl Guest {
 
     /// Whether a fault of the thread, or a SIGTRAP, is about to be delivered to it: what we ask it for by calls in its
     /// name would end by that.
-    pub(crate) fn has_fault(&self, host_tid: i32) -> bool {
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub(crate) fn has_fault(&self, stopped: &Stopped) -> Result<bool, GuestError> {
+        // Few threads have any signal: to ask that is cheaper than to read a status.
+        if !stopped.has_queued(false)? && !stopped.has_queued(true)? {
+            return Ok(false);
+        }
         let faults = FAULTS
             .iter()
             .fold(SIGTRAP_BIT, |all, fault| all | bit(*fault));
-        let status = self.status(host_tid);
-        status.all_pending() & !status.blocked & faults != 0
+        let status = self.status(stopped.tid());
+        Ok(status.all_pending() & !status.blocked & faults != 0)
     }
 
     /// Whether a signal waits because the thread blocks it, and is let through by the mask of its call. It need not

@@ -8,7 +8,7 @@ use crate::vdso;
 use std::cell::OnceCell;
 use std::time::{Duration, Instant};
 use whim_model::{Range, Registers};
-use whim_sys::{kernel_file, process_vm};
+use whim_sys::kernel_file;
 
 /// How often a thread is let run on. What does nothing but read clocks is found there nine times of ten, and is then
 /// taken as it stands: it is between two such instructions once in a hundred times.
@@ -38,12 +38,7 @@ impl Vdso {
             return false;
         }
         let place = *self.place.get_or_init(|| place(self.pid));
-        let caller = || {
-            let mut word = [0; 8];
-            let read = process_vm::read(self.pid, registers.rsp, &mut word);
-            (read == Ok(word.len())).then(|| u64::from_le_bytes(word))
-        };
-        let doing = place.and_then(|place| vdso::doing(place, registers, caller));
+        let doing = place.and_then(|place| vdso::doing_of(self.pid, place, registers));
         doing == Some(vdso::Doing::Clock)
     }
 }

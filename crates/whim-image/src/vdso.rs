@@ -92,10 +92,20 @@ pub enum Doing {
     Processor,
 }
 
-/// What a thread with these registers does in its vDSO, which is that of this kernel and at `place`; `None` if it does not
-/// compute there. `caller` reads the word that its stack pointer points to: the code that makes random bytes calls some
+/// What a thread of `pid` with these registers does in its vDSO, which is that of this kernel and at `place`; `None` if
+/// it does not compute there.
+#[must_use]
+pub fn doing_of(pid: i32, place: Range, registers: &Registers) -> Option<Doing> {
+    doing(place, registers, || {
+        let mut word = [0; 8];
+        let read = process_vm::read(pid, registers.rsp, &mut word);
+        (read == Ok(word.len())).then(|| u64::from_le_bytes(word))
+    })
+}
+
+/// The same. `caller` reads the word that its stack pointer points to: the code that makes random bytes calls some
 /// without a name, which uses no stack.
-pub fn doing(
+fn doing(
     place: Range,
     registers: &Registers,
     caller: impl FnOnce() -> Option<u64>,
