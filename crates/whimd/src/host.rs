@@ -79,11 +79,11 @@ impl Host {
     /// The uid under which guests of this user of a node run here. A new one is noted before it is used.
     pub(crate) fn private_id(&self, home: &str, uid: u32, limits: &Limits) -> Option<u32> {
         let mut ids = lock(&self.private_ids);
-        let before = ids.clone();
+        if let Some(id) = ids.given(home, uid, limits) {
+            return Some(id);
+        }
         let id = ids.give(home, uid, limits)?;
-        if *ids != before
-            && let Ok(bytes) = serde_json::to_vec(&*ids)
-        {
+        if let Ok(bytes) = serde_json::to_vec(&*ids) {
             self.ground.settings().save(PRIVATE_IDS, &bytes);
         }
         Some(id)

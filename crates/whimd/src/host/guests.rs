@@ -133,15 +133,31 @@ pub(crate) struct PrivateIds {
     given: BTreeMap<String, u32>,
 }
 
+/// The uids that may be given; `None` if they would go beyond the last there is.
+fn range(limits: &Limits) -> Option<std::ops::Range<u32>> {
+    Some(limits.uid_start..limits.uid_start.checked_add(limits.uid_count)?)
+}
+
+fn key(home: &str, uid: u32) -> String {
+    format!("{home}:{uid}")
+}
+
 impl PrivateIds {
+    /// The same as [`Self::give`] gives, if that was given before.
+    pub(crate) fn given(&self, home: &str, uid: u32, limits: &Limits) -> Option<u32> {
+        let range = range(limits)?;
+        let id = self.given.get(&key(home, uid)).copied();
+        id.filter(|id| range.contains(id))
+    }
+
     /// The uid (and gid) for guests of `uid` of node `home`; it stays the same as long as the range
     /// does.
     pub(crate) fn give(&mut self, home: &str, uid: u32, limits: &Limits) -> Option<u32> {
-        let key = format!("{home}:{uid}");
-        let range = limits.uid_start..limits.uid_start.checked_add(limits.uid_count)?;
-        if let Some(id) = self.given.get(&key).filter(|id| range.contains(id)) {
-            return Some(*id);
+        if let Some(id) = self.given(home, uid, limits) {
+            return Some(id);
         }
+        range(limits)?;
+        let key = key(home, uid);
         // Uids are given by digest rather than one after the other, so that a node that loses its table
         // gives the same again.
         let first = xxh3_64(key.as_bytes()) % u64::from(limits.uid_count);
