@@ -25,6 +25,10 @@ use whim_sys::pulse;
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// How often a first connection is tried if it breaks before it is of use.
 const CONNECT_TRIES: u32 = 5;
+/// A host that has accepted a connection may then say nothing for half a lease, within these bounds: its network
+/// or its kernel may stand still for seconds, which costs no guest anything, and the process runs on meanwhile.
+const SILENT_MIN: Duration = CONNECT_WITHIN;
+const SILENT_MAX: Duration = Duration::from_secs(30);
 /// Round trips in which clocks are compared, and the time after which no more are begun.
 const CLOCK_ROUNDS: u32 = 5;
 const CLOCK_ROUNDS_WITHIN: Duration = Duration::from_millis(50);
@@ -125,10 +129,11 @@ impl Connections {
     /// end. The guest's clocks will then be ahead of home's, by no more than the round trip.
     fn compare_clocks(&mut self) -> Result<(), ConnectionError> {
         let begun = Instant::now();
+        let patience = silent_max(self.lease);
         for _ in 0..CLOCK_ROUNDS {
             let asked = Instant::now();
-            self.send(&ToGuest::Ping, CONNECT_WITHIN)?;
-            let answer = self.receive(CONNECT_WITHIN)?;
+            self.send(&ToGuest::Ping, patience)?;
+            let answer = self.receive(patience)?;
             let home = clocks();
             let took = asked.elapsed();
             let ToHome::Pong { clocks: host } = answer else {
@@ -296,6 +301,13 @@ impl Connections {
     }
 }
 
+/// How long a host that has accepted a connection may say nothing before it is given up.
+fn silent_max(lease: Option<Duration>) -> Duration {
+    lease.map_or(SILENT_MAX, |lease| {
+        (lease / 2).clamp(SILENT_MIN, SILENT_MAX)
+    })
+}
+
 /// Where a supervisor waits, and what it has to prove.
 #[derive(Clone)]
 struct Target {
@@ -370,9 +382,15 @@ impl Target {
     }
 }
 
-/// Makes the first connection, and makes it again if it breaks meanwhile.
-fn begin(target: &Target, hello: &Hello) -> Result<Channel, ConnectionError> {
+/// Makes the first connection, and makes it again if it breaks meanwhile, or if the host accepts it and then says
+/// nothing for as long as a try takes.
+fn begin(
+    target: &Target,
+    hello: &Hello,
+    lease: Option<Duration>,
+) -> Result<Channel, ConnectionError> {
     let bytes = message::encode(hello)?;
+    let begun = Instant::now();
     let mut tries = 0;
     loop {
         tries += 1;
@@ -385,8 +403,12 @@ fn begin(target: &Target, hello: &Hello) -> Result<Channel, ConnectionError> {
         else {
             return made;
         };
-        let broke = matches!(source, ChannelError::Lost(_) | ChannelError::Closed);
-        if !broke || tries == CONNECT_TRIES {
+        let again = match source {
+            ChannelError::Lost(_) | ChannelError::Closed => tries < CONNECT_TRIES,
+            ChannelError::Timeout { .. } => begun.elapsed() < silent_max(lease),
+            _ => false,
+        };
+        if !again {
             return made;
         }
         tracing::debug!(%source, "a connection broke before it was made");
@@ -407,7 +429,7 @@ fn open(
         role,
         resume: None,
     };
-    let channel = begin(target, &hello)?;
+    let channel = begin(target, &hello, lease)?;
     let again = target.clone();
     let dialing = Dialing {
         connect: Arc::new(move |within| again.connect_again(within)),
