@@ -165,7 +165,7 @@ fn list_fits_the_terminal(cluster: &Cluster) -> Result<()> {
     };
     let line = of_it(&whole).context("it is not listed")?;
     ensure!(
-        line.contains("It shares memory without a file") && !line.contains('…'),
+        line.contains("It has shared memory without a file") && !line.contains('…'),
         "{line}"
     );
     let mut ps = cluster.whim_command("n1", &["ps"]);

@@ -221,7 +221,7 @@ fn one_sentence(cluster: &Cluster) -> Result<()> {
         let said = said.context("It is told nowhere")?;
         println!("{said}");
         let (_, rest) = said
-            .split_once("It shares memory with others (/dev/shm/")
+            .split_once("It has writable shared memory, which others may have too (/dev/shm/")
             .with_context(|| said.clone())?;
         let (_, rest) = rest
             .split_once(" and 2 more)")

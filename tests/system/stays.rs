@@ -539,7 +539,7 @@ fn told_apart(cluster: &Cluster) -> Result<()> {
         println!("{record:?}");
         let as_expected = match (program.name.as_str(), &record.verdict) {
             ("mover", Verdict::Moves) => record.away_s >= WORK.as_secs_f64(),
-            ("stayer", Verdict::Stays(why)) => why.contains("shares memory"),
+            ("stayer", Verdict::Stays(why)) => why.contains("shared memory"),
             ("defect", Verdict::Defect(how)) => how.contains("moved exit status: 0, 2 bytes"),
             ("absent", Verdict::Missing(packages)) => packages == "no-such-package",
             ("silent", Verdict::FailsAtHome(how)) => how.contains("exit status: 1"),

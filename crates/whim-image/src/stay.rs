@@ -149,13 +149,13 @@ pub enum StayReason {
     HomeDescriptor(String),
     #[error("It has a descriptor of a kind that is not known to work from elsewhere ({0})")]
     UnknownDescriptor(String),
-    #[error("It shares System V memory with other processes ({0})")]
+    #[error("It has System V memory, which others may have too ({0})")]
     SystemVMemory(String),
-    #[error("It shares memory with others ({0})")]
+    #[error("It has writable shared memory, which others may have too ({0})")]
     SharedWritable(String),
     #[error("It has shared memory ({0}) that cannot be watched")]
     SharedUnheard(String),
-    #[error("It shares memory without a file with other processes")]
+    #[error("It has shared memory without a file, which others may have too")]
     SharedAnonymous,
     #[error("It maps the file {0} shared, and this node cannot watch who writes to it")]
     SharedFile(String),

@@ -90,7 +90,7 @@ mod tests {
             sentences(&reasons),
             [
                 "It uses io_uring",
-                "It shares memory with others (/dev/shm/sem.x and 2 more)",
+                "It has writable shared memory, which others may have too (/dev/shm/sem.x and 2 more)",
                 "Thread 4 has a real-time scheduling policy",
                 "It has /proc/self/maps open, which would show only what stays at home",
                 "Thread 5 has a real-time scheduling policy",
