@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod at_once;
 mod builder;
 mod control;
 mod decide;
@@ -40,6 +41,7 @@ mod table;
 mod touch;
 mod types;
 
+pub use at_once::{AtOnce, at_once};
 pub use decide::waits_for_futex;
 pub use filter::{Instruction, Places, cautious_filter, guest_filter};
 pub use hiding::{

@@ -1,7 +1,7 @@
 //! The vocabulary in which the table is written.
 
 use crate::builder::{Builder, Flow};
-use crate::stopped::{AtStop, Buffer, End, Limit, Only, Stopped, Time, Transfer};
+use crate::stopped::{Asked, AtStop, Buffer, End, Limit, Only, Stopped, Time, Transfer};
 use crate::types::{Direction, Returned};
 use syscalls::Sysno;
 use whim_model::PAGE_SIZE;
@@ -132,7 +132,7 @@ pub(crate) enum Touched {
     Waiters,
 }
 
-/// What a call that has succeeded changes of its process, as far as home has to know.
+/// What a call that has succeeded changes of its process, as far as a supervisor has to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing of that kind.
@@ -141,6 +141,10 @@ pub enum Effect {
     Opens,
     /// It changes the share of the CPU of a thread.
     Priority,
+    /// It advises on memory (`madvise`); its third argument says what.
+    Advises,
+    /// It gives memory a policy for its nodes (`mbind`); its third argument says which.
+    Binds,
 }
 
 /// One row of the table.
@@ -267,6 +271,12 @@ impl Row {
         self
     }
 
+    /// What is ready for it is asked so.
+    pub(crate) const fn asked(mut self, asked: Asked) -> Self {
+        self.stopped.asked = Some(asked);
+        self
+    }
+
     /// It may end for no reason, with 0.
     pub(crate) const fn ends_for_nothing(mut self) -> Self {
         self.stopped.ends_for_nothing = true;
@@ -294,6 +304,18 @@ impl Row {
     /// It gives a descriptor of a file that its arguments name.
     pub(crate) const fn opens(mut self) -> Self {
         self.effect = Effect::Opens;
+        self
+    }
+
+    /// It advises on memory.
+    pub(crate) const fn advises(mut self) -> Self {
+        self.effect = Effect::Advises;
+        self
+    }
+
+    /// It gives memory a policy.
+    pub(crate) const fn binds(mut self) -> Self {
+        self.effect = Effect::Binds;
         self
     }
 

@@ -97,6 +97,19 @@ pub struct Transfer {
     pub rest: u64,
 }
 
+/// By which call a wait is asked for what is ready, as its row says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// `poll` without time.
+    Poll,
+    /// The same call without mask, and without time.
+    Select,
+    /// `epoll_wait` without time. The time is in milliseconds.
+    Epoll,
+    /// The same. The time stands at an address.
+    EpollByTimespec,
+}
+
 /// All that a row says of stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stopped {
@@ -113,6 +126,8 @@ pub(crate) struct Stopped {
     pub(crate) restarts_here: bool,
     /// The argument that points to the signal mask under which it waits.
     pub(crate) own_mask: Option<usize>,
+    /// How it is asked for what is ready, if it waits for more than signals and time.
+    pub(crate) asked: Option<Asked>,
     /// It waits for nothing but signals: `rt_sigsuspend` for a handler, `rt_sigtimedwait` to take one.
     pub(crate) waits_for_signals: bool,
     /// It may end for no reason, with 0: its callers look whether what they waited for has come.
@@ -130,6 +145,7 @@ impl Stopped {
         waits_for_child: false,
         restarts_here: false,
         own_mask: None,
+        asked: None,
         waits_for_signals: false,
         ends_for_nothing: false,
     };

@@ -7,10 +7,12 @@
 //!
 //! `at_stop`, `time`, `expires` and `short` say what a supervisor has to hide when a stop
 //! interrupts the call while it waits; without them the kernel hides the stop itself (see
-//! [`crate::stopped`]). `own_mask` and `waits_for_signals` say which signals may interrupt it.
+//! [`crate::stopped`]). `own_mask` and `waits_for_signals` say which signals may interrupt it,
+//! `asked` how it is asked for what is ready ([`crate::at_once`]).
 //!
 //! `points` stands in the row of each call that runs in the guest and has pointers (see [`crate::touched`]).
-//! `opens` and `changes_priority` say what home has to look at when it succeeds.
+//! `opens` and `changes_priority` say what home has to look at when it succeeds, `advises` and `binds` what a guest has
+//! to note.
 
 use crate::control::{fcntl, msgctl, semctl};
 use crate::decide;
@@ -24,7 +26,7 @@ use crate::shape::{
 };
 use crate::signal_masks;
 use crate::sockopt::{getsockopt, setsockopt};
-use crate::stopped::{AtStop, Buffer, End, Only, Time};
+use crate::stopped::{Asked, AtStop, Buffer, End, Only, Time};
 use crate::types::{Direction, Returned};
 use syscalls::Sysno;
 
@@ -147,7 +149,8 @@ table! {
     mincore => memory(&[0], &[1])
         .points(&[(2, Size::BytePerPage { index: 1, most: PAGES_MAX })]);
     madvise => local_but(decide::madvise, "merging of equal pages: home; on files: as home answers")
-        .gate(Gate::Advice { trapped: decide::ADVICE_TRAPPED });
+        .gate(Gate::Advice { trapped: decide::ADVICE_TRAPPED })
+        .advises();
     shmget => home(SHARED);
     shmat => home(SHARED);
     shmctl => home(SHARED);
@@ -398,7 +401,8 @@ table! {
     utimes => forward(&[PATH, get(32)]);
     vserver => local().note(GONE);
     mbind => here(decide::mbind, "names other memory nodes than the first, or moves what others have as well: home; else local")
-        .points(&[(3, long_most(4, NODES_MAX))]);
+        .points(&[(3, long_most(4, NODES_MAX))])
+        .binds();
     set_mempolicy => here(decide::set_mempolicy, "names other memory nodes than the first: home; else local")
         .gate(Gate::AllowNull { index: 1 })
         .points(&[]);
@@ -440,9 +444,9 @@ table! {
     faccessat => forward(&[V, PATH]);
     pselect6 => nested(nested::pselect6, "three descriptor sets, timespec; the mask acts here")
         .waits()
-        .own_mask(5);
+        .own_mask(5).asked(Asked::Select);
     ppoll => nested(nested::ppoll, "array of pollfd, timespec; the mask acts here").waits()
-        .own_mask(3);
+        .own_mask(3).asked(Asked::Poll);
     unshare => home(SPACES);
     set_robust_list => local();
     get_robust_list => decided(decide::get_robust_list, "own thread: local; others: forwarded")
@@ -457,7 +461,7 @@ table! {
     utimensat => forward(&[V, PATH, get(32)]);
     epoll_pwait => nested(nested::epoll_pwait, "events; the mask acts here").waits()
         .at_stop(ENDS).time(Time::Milliseconds(3), 0)
-        .own_mask(4);
+        .own_mask(4).asked(Asked::Epoll);
     signalfd => home(SIGNAL_FD);
     timerfd_create => forward(&[]);
     eventfd => forward(&[]);
@@ -541,7 +545,7 @@ table! {
     epoll_pwait2 => nested(nested::epoll_pwait2, "events, timespec; the mask acts here")
         .waits()
         .at_stop(ENDS).time(Time::Timespec(3), 0)
-        .own_mask(4);
+        .own_mask(4).asked(Asked::EpollByTimespec);
     mount_setattr => home(MOUNTS);
     quotactl_fd => home(MACHINE);
     landlock_create_ruleset => forward(&[get_sized(long_most(1, STRUCTURE_MAX))]);

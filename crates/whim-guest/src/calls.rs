@@ -3,7 +3,6 @@
 use crate::cut::end_call;
 use crate::error::GuestError;
 use crate::guest::{After, Forwarded, Guest, Kind, Outgoing, Place, Thread, Trace, Waiting};
-use crate::masked::{Look, look};
 use crate::mirrored::Mirror;
 use crate::numbers::low;
 use crate::pager::Shared;
@@ -12,7 +11,7 @@ use crate::table::Piece;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
 use whim_calls::judge::{Answer, Judged};
-use whim_calls::{Decision, Forward, Region, Special, resolve};
+use whim_calls::{AtOnce, Decision, Forward, Region, Special, at_once, resolve};
 use whim_image::freeze_calls::{
     ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTNOINTR, ERESTARTSYS,
 };
@@ -237,10 +236,10 @@ impl Guest {
         let (mut number, mut looks_for) = (call.number, None);
         if let Some(mask) = due {
             // Trap: what-is-ready-comes-before-a-signal
-            forward = match look(&call, forward) {
-                Look::Sleeps => return self.interrupt_under_mask(host_tid, mask),
-                Look::AsItStands(forward) => forward,
-                Look::Once(other, forward) => {
+            forward = match at_once(&call, forward) {
+                AtOnce::Sleeps => return self.interrupt_under_mask(host_tid, mask),
+                AtOnce::AsItStands(forward) => forward,
+                AtOnce::By(other, forward) => {
                     (number, looks_for) = (other, Some(call.number));
                     forward
                 }

@@ -77,7 +77,7 @@ impl Memory {
 
     /// Notes a call that runs here, if it makes guard pages. All of these are reported.
     pub(crate) fn note(&mut self, call: &Syscall) {
-        let advises = call.number == libc::SYS_madvise.cast_unsigned();
+        let advises = whim_calls::effect(call.number) == whim_calls::Effect::Advises;
         if advises && call.args[2] & 0xffff_ffff == u64::from(MADV_GUARD_INSTALL) {
             self.has_guards();
         }

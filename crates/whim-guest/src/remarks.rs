@@ -16,7 +16,7 @@ impl Guest {
     /// Notes a call that runs here, if it gives memory a policy. All of these are reported: who has none need
     /// not be asked for the policy of each mapping.
     pub(crate) fn note_policy(&mut self, call: &Syscall) {
-        let sets = call.number == libc::SYS_mbind.cast_unsigned();
+        let sets = whim_calls::effect(call.number) == whim_calls::Effect::Binds;
         self.binds |= sets && call.args[2] & 0xffff_ffff != 0;
     }
 
