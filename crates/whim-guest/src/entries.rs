@@ -92,9 +92,7 @@ impl Guest {
                 thread.timed = None;
             }
         }
-        Running::assume(host_tid).interrupt()?;
-        stopped.resume(0)?;
-        self.await_stop(host_tid)
+        self.stop_anew(stopped)
     }
 
     /// Waits until a thread is at the entry of its call, and gives it this mask there.

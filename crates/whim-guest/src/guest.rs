@@ -631,6 +631,17 @@ impl Guest {
         self.await_stop(host_tid)
     }
 
+    /// Lets a thread go, and stops it before it executes anything: what it is in is over then, for the kernel too.
+    ///
+    /// # Errors
+    /// As [`await_stop`](Self::await_stop).
+    pub(crate) fn stop_anew(&mut self, stopped: Stopped) -> Result<Stopped, GuestError> {
+        let host_tid = stopped.tid();
+        Running::assume(host_tid).interrupt()?;
+        stopped.resume(0)?;
+        self.await_stop(host_tid)
+    }
+
     /// Waits for the next stop of one thread.
     ///
     /// # Errors

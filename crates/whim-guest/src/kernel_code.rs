@@ -18,7 +18,7 @@ use whim_image::rebuild::runner::{SIGTRAP_BIT, working_mask};
 use whim_image::vdso::{self, Doing};
 use whim_model::{Backing, Range, Syscall};
 use whim_sys::process_vm;
-use whim_sys::ptrace::{RawSigInfo, Running, Stop, Stopped, info_word};
+use whim_sys::ptrace::{RawSigInfo, Stop, Stopped, info_word};
 
 /// More instructions than any of these functions executes.
 const STEPS_MAX: usize = 4000;
@@ -44,7 +44,6 @@ impl Guest {
         let Some(code) = self.stands_in_kernel_code(&stopped, leaves)? else {
             return Ok(stopped);
         };
-        let host_tid = stopped.tid();
         let (stopped, action) = if self.ignores_traps() {
             let (stopped, at) = self.read_trap_action(stopped)?;
             (stopped, Some(at))
@@ -61,9 +60,7 @@ impl Guest {
         if action.is_none() && !is_after_step(&stopped)? {
             return Ok(stopped);
         }
-        Running::assume(host_tid).interrupt()?;
-        stopped.resume(0)?;
-        self.await_stop(host_tid)
+        self.stop_anew(stopped)
     }
 
     /// The same for a thread that is about to run a handler for the signal of which this is told: its frame must not

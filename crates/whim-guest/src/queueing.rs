@@ -10,7 +10,7 @@ use crate::error::GuestError;
 use crate::guest::{Guest, Kind, Trace};
 use crate::tickets::TICKETS_MAX;
 use whim_model::{QueuedSignal, Registers};
-use whim_sys::ptrace::{RawSigInfo, Running, Stop, Stopped};
+use whim_sys::ptrace::{RawSigInfo, Stop, Stopped};
 
 /// How often a thread is stopped anew that has stopped for something else.
 const TRIES: usize = 8;
@@ -152,7 +152,6 @@ impl Guest {
         stopped: Stopped,
         signal: Option<(bool, i32, &RawSigInfo)>,
     ) -> Result<Stopped, GuestError> {
-        let host_tid = stopped.tid();
         let (stopped, result) = match signal {
             Some((to_thread, signal, info)) => {
                 self.inject_signal(stopped, to_thread, signal, info)?
@@ -165,8 +164,6 @@ impl Guest {
         // After a syscall stop the kernel does not restart calls, so the thread is stopped once
         // more.
         // Trap: restart-numbers-leak
-        Running::assume(host_tid).interrupt()?;
-        stopped.resume(0)?;
-        self.await_stop(host_tid)
+        self.stop_anew(stopped)
     }
 }
