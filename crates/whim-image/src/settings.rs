@@ -46,8 +46,12 @@ pub fn of_thread(results: &[i64], stored: &[u8]) -> (ThreadSettings, Option<Memo
         _ => Some(MemoryPolicy::default()),
     };
     let settings = ThreadSettings {
-        // The kernel says LONG_MAX where it is more.
-        timer_slack_ns: u64::try_from(result(0)).unwrap_or(0),
+        // Any number may be set, the largest ones look negative.
+        timer_slack_ns: match result(0) {
+            // Refused.
+            -4095..0 => 0,
+            slack => slack.cast_unsigned(),
+        },
         memory_errors: match result(1) {
             0 => MemoryErrors::Late,
             1 => MemoryErrors::Early,
@@ -242,6 +246,8 @@ mod tests {
         assert_eq!(policy, Some(MemoryPolicy { mode: 2, nodes: 1 }));
         let calls: Vec<Syscall> = set_thread(&told, 0x1000).collect();
         assert_eq!(calls[0].args[..2], [PR_SET_TIMERSLACK, 777_777]);
+        let (told, _) = of_thread(&[i64::MIN, 1, 0, 0], &stored);
+        assert_eq!(told.timer_slack_ns, 1 << 63);
         assert_eq!(calls[1].args[..3], [PR_MCE_KILL, MCE_KILL_SET, 1]);
         assert_eq!(calls[2].args[..2], [PR_SET_TSC, PR_TSC_SIGSEGV]);
         assert_eq!(calls[3].number, libc::SYS_set_mempolicy.cast_unsigned());

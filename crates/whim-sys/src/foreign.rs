@@ -1,5 +1,6 @@
 //! What plain system calls tell about another process.
 
+use crate::kernel_file;
 use libc::{c_int, c_long, pid_t};
 use nix::errno::Errno;
 use std::ffi::{CStr, CString};
@@ -51,9 +52,36 @@ pub fn robust_list(tid: pid_t) -> Result<(u64, u64), Errno> {
 /// # Errors
 /// ESRCH, EPERM.
 pub fn limits(pid: pid_t) -> Result<Vec<Limit>, Errno> {
-    (0..RESOURCES)
+    let asked: Result<_, _> = (0..RESOURCES)
         .map(|resource| limit(pid, resource))
-        .collect()
+        .collect();
+    match asked {
+        // To ask takes the same user and group ids; anybody may read them.
+        Err(Errno::EPERM) => limits_as_text(pid).ok_or(Errno::EPERM),
+        asked => asked,
+    }
+}
+
+/// The limits that `/proc/PID/limits` shows: a heading, then one line each, ordered by resource, with the two limits in
+/// columns of a fixed width (`proc_pid_limits` in Linux's `fs/proc/base.c`).
+fn limits_as_text(pid: pid_t) -> Option<Vec<Limit>> {
+    let text = kernel_file::read_text(format!("/proc/{pid}/limits")).ok()?;
+    let value = |column: Option<&str>| match column?.trim() {
+        "unlimited" => Some(u64::MAX),
+        number => number.parse().ok(),
+    };
+    let limits = (0..RESOURCES)
+        .zip(text.lines().skip(1))
+        .map(|(resource, line)| {
+            Some(Limit {
+                resource,
+                soft: value(line.get(26..46))?,
+                hard: value(line.get(47..67))?,
+            })
+        });
+    let limits: Vec<Limit> = limits.collect::<Option<_>>()?;
+    let last = limits.last()?.resource;
+    (last + 1 == RESOURCES).then_some(limits)
 }
 
 /// One resource limit of a process.
@@ -241,5 +269,17 @@ pub fn has_descriptor(tid: pid_t, fd: c_int) -> Result<bool, Errno> {
         Ok(_) => Ok(true),
         Err(Errno::EBADF) => Ok(false),
         Err(errno) => Err(errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_tells_the_same_limits_as_the_call() {
+        let own = std::process::id().cast_signed();
+        let asked = limits(own).expect("asked");
+        assert_eq!(limits_as_text(own), Some(asked));
     }
 }
