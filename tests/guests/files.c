@@ -11,8 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/sendfile.h>
+#include <sys/vfs.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -262,6 +266,53 @@ static void await(int slot, long page, char byte)
         ;
 }
 
+/* A file system for scratch files, of ten megabytes. */
+static void mount_scratch(void)
+{
+    need(unshare(CLONE_NEWNS) == 0, "unshare");
+    need(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0, "private mounts");
+    need(mkdir("scratch", 0700) == 0, "mkdir");
+    need(mount("none", "scratch", "tmpfs", 0, "size=10m") == 0, "mount");
+}
+
+/* Writes eight megabytes, maps, reads and removes them, again and again: there is room each time if nothing holds
+ * what is removed. */
+static void scratch(long rounds)
+{
+    size_t all = 8 << 20;
+    char *bytes = calloc(1, all);
+    need(bytes != NULL, "calloc");
+    for (long round = 0; round < rounds; round++) {
+        int fd = open("scratch/f", O_RDWR | O_CREAT | O_EXCL, 0600);
+        need(fd >= 0, "open");
+        need(write(fd, bytes, all) == (ssize_t)all, "write");
+        const volatile char *map = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+        need(map != MAP_FAILED && map[all - 1] == 0, "mmap");
+        need(munmap((void *)map, all) == 0 && close(fd) == 0 && unlink("scratch/f") == 0, "munmap");
+        struct statfs about;
+        need(statfs("scratch", &about) == 0, "statfs");
+        printf(" %ld of %ld", (long)about.f_bfree, (long)about.f_blocks);
+    }
+    free(bytes);
+}
+
+/* Maps a scratch file and gives up all else of it, or gives that up as well, and looks whether it is in use. */
+static void keep_scratch(int keeps)
+{
+    static char *map;
+    if (keeps) {
+        int fd = open("scratch/kept", O_RDWR | O_CREAT | O_EXCL, 0600);
+        need(fd >= 0 && write(fd, "k", 1) == 1, "kept");
+        map = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, 0);
+        need(map != MAP_FAILED && *map == 'k', "mmap");
+        need(close(fd) == 0, "close");
+    } else {
+        need(munmap(map, PAGE) == 0, "munmap");
+    }
+    int result = umount("scratch");
+    printf(" umount %s", result == 0 ? "done" : strerror(errno));
+}
+
 static void command(const char *line)
 {
     char word[16] = "", byte = 0;
@@ -301,6 +352,12 @@ static void command(const char *line)
         need(close(open("f", O_WRONLY | O_TRUNC)) == 0, "O_TRUNC");
     else if (strstr(line, "remove"))
         need(unlink("f") == 0, "unlink");
+    else if (strstr(line, "mount"))
+        mount_scratch();
+    else if (sscanf(line, " scratch %ld", &one) == 1)
+        scratch(one);
+    else if (sscanf(line, " keeps %ld", &one) == 1)
+        keep_scratch(one != 0);
     else if (sscanf(line, " vast %ld", &one) == 1)
         vast(one);
     else if (!strstr(line, "show"))

@@ -20,6 +20,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("files::threads", 2, threads),
         Case::in_lab("files::turnover", 2, turnover),
         Case::in_lab("files::room", 2, room),
+        Case::in_lab("files::scratch", 3, scratch),
     ]
 }
 
@@ -277,6 +278,18 @@ fn room(cluster: &Cluster) -> Result<()> {
     let steps = [
         ("n1", Say("map 0 4 0")),
         ("n2", Say("vast 40")),
+        ("home", Say("show")),
+    ];
+    same(cluster, &steps)
+}
+
+/// What is removed and mapped no more leaves its room on the disk, and its file system can be unmounted.
+fn scratch(cluster: &Cluster) -> Result<()> {
+    let steps = [
+        ("n1", Say("mount; scratch 2")),
+        ("n2", Say("scratch 3")),
+        ("n3", Say("scratch 3; keeps 1")),
+        ("n2", Say("keeps 0")),
         ("home", Say("show")),
     ];
     same(cluster, &steps)

@@ -260,6 +260,8 @@ impl Guest {
         for region in &forward.regions {
             tail.extend_from_slice(&region.data);
         }
+        // Trap: a-removed-file-keeps-its-room
+        self.tell_released();
         self.tell_title_before_call();
         let message = ToHome::Call(CallRequest {
             tid,

@@ -21,7 +21,7 @@ use whim_image::freeze_observe::Status;
 use whim_image::rebuild::Rebuilt;
 use whim_image::rebuild::runner::{self, Runner, step_registers};
 use whim_image::vdso::Proxy;
-use whim_journey::message::ToHome;
+use whim_journey::message::{RELEASED_MAX, ToHome};
 use whim_model::Syscall;
 use whim_model::{
     AWAIT_NUMBER, Activity, Mapping, MappingId, MemoryLayout, ProcessImage, QueuedSignal, Range,
@@ -419,6 +419,17 @@ impl Guest {
         if let Some((address, tail)) = self.title.look(self.host_tid) {
             let message = ToHome::Title { address };
             self.outbox.push(Outgoing { message, tail });
+        }
+    }
+
+    /// Tells home which of its mappings are shown no more: as long as it has them, their files keep their room.
+    pub(crate) fn tell_released(&mut self) {
+        loop {
+            let mappings = self.shared.table().take_released(RELEASED_MAX);
+            if mappings.is_empty() {
+                return;
+            }
+            self.say(ToHome::Released { mappings });
         }
     }
 

@@ -164,6 +164,11 @@ impl Attic {
         ends.is_some() && ends == place(last, further)
     }
 
+    #[must_use]
+    pub fn has(&self, id: MappingId) -> bool {
+        self.kept.contains_key(&id)
+    }
+
     /// Undoes [`prepare`](Self::prepare) when the mapping failed, or when it is not needed any more.
     /// Returns what has to be unmapped.
     pub fn withdraw(&mut self, id: MappingId) -> Option<Kept> {

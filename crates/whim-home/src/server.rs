@@ -19,7 +19,7 @@ use crate::masks;
 use crate::numbers::OwnTid;
 use crate::queues::{Arrived, Queues, Waited};
 use crate::window::{Placement, Window};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_image::capture::InFlight;
@@ -184,6 +184,8 @@ pub struct Server {
     pub wants_home: Option<&'static str>,
     /// Signals that waited when the process left.
     pub queues: Queues,
+    /// Mappings of the attic that the guest does not show any more.
+    given_back: BTreeSet<MappingId>,
     /// The file that was mapped last, and the descriptor that it was mapped by.
     pub mapped: Option<(MappingId, i32)>,
 }
@@ -206,6 +208,7 @@ impl Server {
             priorities_changed: false,
             wants_home: None,
             queues,
+            given_back: BTreeSet::new(),
             mapped: None,
         }
     }
@@ -234,6 +237,7 @@ impl Server {
         let Some(seat) = self.judge_request(tid, Request::Call { sequence })? else {
             return Ok(());
         };
+        self.release_given_back(seat)?;
         self.calls += 1;
         if whim_calls::row(request.number).is_some() {
             *self.counts.entry(request.number).or_default() += 1;

@@ -305,6 +305,11 @@ pub enum ToHome {
     Title {
         address: u64,
     },
+    /// Mappings of the attic that the guest shows nowhere any more, at most [`RELEASED_MAX`]. It comes before the next
+    /// call, which may ask for the room of their files.
+    Released {
+        mappings: Vec<MappingId>,
+    },
 }
 
 /// What a guest uses. Zeros mean nothing: while it is being sent, nobody counts.

@@ -97,6 +97,9 @@ impl Supervisor {
             Ok((message::encode(&image)?, runs))
         };
         let (image, runs) = heartbeat.meanwhile(&mut self.calls, pieces, take)?;
+        if let Some(guest) = &mut self.guest {
+            guest.tell_released();
+        }
         // Home must know of every call before it hears that a thread waits for one.
         self.send_all()?;
         let frozen = begun.elapsed();

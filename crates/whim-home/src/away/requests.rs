@@ -43,6 +43,7 @@ impl Away {
                     .set_title(self.original.arguments, address, tail);
                 Ok(())
             }
+            ToHome::Released { mappings } => self.server.give_back(mappings),
             _ => Ok(()),
         }
     }

@@ -88,6 +88,27 @@ impl Server {
         Ok(Ok(id))
     }
 
+    /// Notes what the guest does not show any more, to be unmapped by the thread that makes the next call.
+    ///
+    /// # Errors
+    /// They are too many.
+    pub fn give_back(&mut self, mappings: Vec<MappingId>) -> Result<(), ServeError> {
+        if mappings.len() > RELEASED_MAX {
+            return Err(MessageError::TooManyReleased(mappings.len()).into());
+        }
+        let known = mappings.into_iter().filter(|id| self.attic.has(*id));
+        self.given_back.extend(known);
+        Ok(())
+    }
+
+    /// Unmaps what was given back.
+    pub(super) fn release_given_back(&mut self, seat: usize) -> Result<(), ServeError> {
+        let given_back: Vec<_> = std::mem::take(&mut self.given_back).into_iter().collect();
+        given_back
+            .chunks(RELEASED_MAX)
+            .try_for_each(|some| self.release(seat, some))
+    }
+
     /// Unmaps what the guest does not show any more.
     pub(super) fn release(
         &mut self,
