@@ -1,8 +1,10 @@
 //! What the kernel keeps for a process and its threads is the same wherever it computes, and when it is
 //! home again: what was set before it left, and what it sets while it is away.
 
+use nix::sys::signal::Signal;
 use std::fs;
 use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -40,6 +42,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("kept::signals_of_descriptors", 3, |cluster| {
             while_it_moves(cluster, "owners", "0 wrong")
         }),
+        Case::in_lab("kept::nothing_comes_behind_the_end", 2, behind_the_end),
         Case::in_lab("kept::faults_on_their_way", 3, |cluster| {
             while_it_moves_so_often(cluster, "faults", "0 wrong", 21)
         }),
@@ -251,6 +254,29 @@ fn order_of_signals(cluster: &Cluster) -> Result<()> {
     ensure!(sender.wait()?.success(), "the sender failed");
     ensure!(told == "400 taken, 0 late", "{told}");
     taker.end().map(drop)
+}
+
+/// A write that ends the program is the last thing that it does: its next call is not made.
+fn behind_the_end(cluster: &Cluster) -> Result<()> {
+    let program = guest::c("behind")?.display().to_string();
+    for round in 0..20 {
+        let (how, signal) = [("pipe", Signal::SIGPIPE), ("size", Signal::SIGXFSZ)][round % 2];
+        let command = &mut cluster.run_command("n1", &[program.as_str(), how]);
+        let mut talk = Talk::start(cluster, command)?;
+        let pid = talk.ready()?;
+        cluster.move_to(pid, "n2")?;
+        talk.say("go")?;
+        let status = talk.end()?;
+        let died = [status.signal(), status.code().map(|code| code - 128)];
+        ensure!(died.contains(&Some(signal as i32)), "{how}: {status}");
+        let behind = std::fs::read(talk.directory().join("behind"))?;
+        ensure!(
+            behind.is_empty(),
+            "{how}, round {round}: {} calls behind it",
+            behind.len()
+        );
+    }
+    Ok(())
 }
 
 /// Signals of two kinds come together: one a second thread waits for, of the other the first thread has a handler. None is

@@ -47,6 +47,8 @@ pub(crate) struct Holds {
     pub memory: bool,
     /// The guest waits until another guest that goes home has freed its memory.
     pub pressure: bool,
+    /// A signal ends the process at home: no call comes behind that.
+    pub ends: bool,
 }
 
 impl Holds {
@@ -55,10 +57,10 @@ impl Holds {
         self.asks_nothing() || self.lease || self.move_away || self.memory || self.pressure
     }
 
-    /// Nothing is asked of home, which holds the process itself.
+    /// Nothing is asked of home, which holds the process itself, or ends it.
     #[must_use]
     pub(crate) fn asks_nothing(self) -> bool {
-        self.stopped || self.frozen
+        self.stopped || self.frozen || self.ends
     }
 }
 

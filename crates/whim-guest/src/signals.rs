@@ -230,6 +230,8 @@ impl Guest {
             thread.fatal = Some(fatal);
             let tid = thread.tid;
             let reason = format!("signal {signal} ends it");
+            // Trap: a-call-behind-the-end
+            self.holds.ends = true;
             self.say(ToHome::GoHome { tid, reason });
         }
     }
