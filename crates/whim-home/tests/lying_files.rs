@@ -117,5 +117,12 @@ fn mappings_that_are_given_back_are_gone() {
     let attempt = tries("give back more mappings at once than a message may name");
     let refused = ask(server, 3, vec![made; RELEASED_MAX + 1]);
     attempt.failed(refused.expect_err("too many"));
+    // The same ahead of a call: what is not there is not noted, and too many are refused.
+    for _ in 0..3 {
+        let noted = server.give_back(vec![made, MappingId(60_000)]);
+        noted.expect("noted");
+    }
+    let refused = server.give_back(vec![made; RELEASED_MAX + 1]);
+    refused.expect_err("too many");
     converted.comes_home_unharmed();
 }
