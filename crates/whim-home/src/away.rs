@@ -68,9 +68,8 @@ const DEPUTY_ENDS_WITHIN: Duration = Duration::from_millis(200);
 /// Most events of the deputy in one turn. It may have tens of thousands of signals, and the host is to hear from us.
 const EVENTS_IN_A_TURN: u32 = 256;
 
-/// The answers to clients that want to move a process that moves, or a stopped one.
+/// The answer to clients that want to move a process that moves.
 const MOVING: &str = "The process is moving already; try again when it has arrived";
-const REFUSAL: &str = "The process is stopped by job control; continue it first (fg, bg)";
 
 const STOPS: u64 = 0;
 const CALLS: u64 = 1;
@@ -645,11 +644,10 @@ impl Away {
             };
             let (slot, mut client) = connecting.into_parts();
             match connected {
-                Ok(_) if self.stopped => client.refuse(REFUSAL),
-                Ok(_) if self.standstill().is_some() => {
-                    client.refuse(self.standstill().unwrap_or_default());
-                }
-                Ok(connections) => self.begin_onward(slot, connections, client, identity)?,
+                Ok(connections) => match self.stays() {
+                    Some(reason) => client.refuse(reason),
+                    None => self.begin_onward(slot, connections, client, identity)?,
+                },
                 Err(reason) => client.refuse(reason),
             }
         }

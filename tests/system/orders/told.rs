@@ -120,7 +120,7 @@ fn numbers(cluster: &Cluster) -> Result<()> {
 fn kept_back(cluster: &Cluster) -> Result<()> {
     let mut talks = echoes(cluster, 1, &[])?;
     let pid = talks[0].1;
-    let name = format!("Process {pid} of n1 cannot leave yet: The process {STOPPED}");
+    let name = format!("Process {pid} of n1 cannot leave yet: It {STOPPED}");
     for asked in ["n1", "n2"] {
         cluster.move_to(pid, "n2")?;
         signal(cluster, "STOP", pid)?;

@@ -1,6 +1,6 @@
 //! Commands that clients give while the process is away, and their answers.
 
-use super::{Away, MOVING, REFUSAL};
+use super::{Away, MOVING};
 use crate::client::{Client, read_command};
 use crate::identity::Identity;
 use crate::moving::{Connecting, Transition};
@@ -47,11 +47,8 @@ impl Away {
             Command::Move { .. } if self.recall.is_removed() => {
                 client.refuse("Its host was removed from the cluster: it comes home");
             }
-            Command::Move { .. } | Command::Bring { .. } if self.stopped => {
-                client.refuse(REFUSAL);
-            }
-            Command::Move { .. } | Command::Bring { .. } if frozen => {
-                client.refuse(self.standstill().unwrap_or_default());
+            Command::Move { .. } | Command::Bring { .. } if self.stopped || frozen => {
+                client.refuse(self.stays().unwrap_or_default());
             }
             Command::Bring { .. } => self.begin_homeward(Some(client), "asked for".into())?,
             Command::Move { slot } if slot.node == self.connections.node => {

@@ -11,6 +11,7 @@ use crate::server::Outgoing;
 use anyhow::Result;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use whim_image::stay::StayReason;
 use whim_journey::message::ToGuest;
 use whim_journey::recall::Event as RecallEvent;
 use whim_sys::freezer::sentence;
@@ -90,6 +91,12 @@ impl Away {
     /// Why the process stands still, if its group was frozen when that was last looked at.
     pub(super) fn standstill(&self) -> Option<String> {
         self.group.frozen.as_deref().map(sentence)
+    }
+
+    /// Why a move or a return is refused while the process stands still, in the words in which it is refused at home.
+    pub(super) fn stays(&self) -> Option<String> {
+        let stopped = self.stopped.then(|| StayReason::Stopped.to_string());
+        stopped.or_else(|| self.standstill())
     }
 
     pub(super) fn until_group_is_watched(&self) -> Duration {

@@ -30,7 +30,7 @@ impl Away {
         // If it goes on just now, what had to wait for that begins first.
         let frozen = self.stands_still()?;
         if let Some(mut client) = client.take_if(|_| frozen || self.transition.is_some()) {
-            client.refuse(self.standstill().unwrap_or_else(|| MOVING.into()));
+            client.refuse(self.stays().unwrap_or_else(|| MOVING.into()));
             return Ok(());
         }
         if self.transition.is_some() || self.stopped || frozen {

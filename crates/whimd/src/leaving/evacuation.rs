@@ -167,7 +167,7 @@ pub(crate) async fn take_away(
     };
     let moved = moving::take_away(moves, &journey).await;
     moved.map(drop).map_err(|error| NotLeaving {
-        reason: error.to_string(),
+        reason: error.reason(),
         waits: !error.is_unanswered(),
     })
 }

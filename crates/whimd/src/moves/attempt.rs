@@ -68,8 +68,8 @@ pub(crate) enum MoveError {
     NoneLabelled { pid: i32, label: String },
     #[error("Process {pid} cannot move now. {}", .reasons.join(" "))]
     Stay { pid: i32, reasons: Vec<String> },
-    #[error("{0}")]
-    Forbidden(String),
+    #[error("Process {pid} may not go to {node}. {why}.")]
+    Forbidden { pid: i32, node: String, why: String },
     #[error(
         "Without root this daemon can move only processes of its own user, and process {0} is not one"
     )]
@@ -87,6 +87,23 @@ pub(crate) enum MoveError {
 }
 
 impl MoveError {
+    /// What a supervisor has refused. A sentence about the process itself is a reason to stay, as it is at home.
+    pub(crate) fn refused(pid: i32, reason: String) -> Self {
+        if reason.starts_with("It ") {
+            let reasons = vec![format!("{reason}.")];
+            return Self::Stay { pid, reasons };
+        }
+        Self::Refused(reason)
+    }
+
+    /// The reason alone, for who has named the process already.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::Stay { reasons, .. } => reasons.join(" "),
+            other => other.to_string(),
+        }
+    }
+
     /// The supervisor of the process is there, but no usable answer is to be had from it.
     #[must_use]
     pub(crate) fn is_unanswered(&self) -> bool {
@@ -98,7 +115,7 @@ impl MoveError {
         match self {
             Self::Stay { .. } => Refusal::Stay,
             Self::OtherClass { .. } => Refusal::Kind,
-            Self::Forbidden(_) => Refusal::Bounds,
+            Self::Forbidden { .. } => Refusal::Bounds,
             Self::There { .. } | Self::AtHome(_) => Refusal::There,
             Self::Busy(_) => Refusal::Busy,
             Self::Process(_) | Self::OtherUser(_) => Refusal::Process,

@@ -71,8 +71,12 @@ pub(crate) fn check(moves: &Moves, target: &Target, node: &str) -> Result<(), Mo
 /// Why not.
 pub(crate) fn takes(moves: &Moves, candidate: &Candidate, node: &str) -> Result<(), MoveError> {
     let labels = labels_of(moves.ground().membership(), node);
-    if let Some(reason) = candidate.forbids(node, &labels) {
-        return Err(MoveError::Forbidden(reason));
+    if let Some(why) = candidate.forbids(node, &labels) {
+        return Err(MoveError::Forbidden {
+            pid: candidate.pid,
+            node: node.to_owned(),
+            why,
+        });
     }
     let (state, shut, different) = {
         let peers = moves.ground().peers();

@@ -368,7 +368,7 @@ async fn onward(
     attempt: &Attempt,
 ) -> Result<MoveReport, MoveError> {
     if let Some(reason) = stands_still(journey) {
-        return Err(MoveError::Refused(reason));
+        return Err(MoveError::refused(target.stat.pid, reason));
     }
     let (id, node) = (&journey.about.journey, attempt.node());
     let epoch = {
@@ -509,7 +509,9 @@ async fn hear_out(
                 reason,
                 stays: true,
             } => return Err(found_stay(moves.census(), attempt.pid(), &reason)),
-            Heard::Refused { reason, .. } => return Err(MoveError::Refused(reason)),
+            Heard::Refused { reason, .. } => {
+                return Err(MoveError::refused(attempt.pid(), reason));
+            }
             Heard::Nothing => {}
             Heard::Nonsense => return Err(conversation.nonsense().into()),
             Heard::Tell(event) => {
@@ -630,7 +632,7 @@ async fn home(
 ) -> Result<MoveReport, MoveError> {
     let command = Command::Bring { hold };
     let result = match stands_still(journey) {
-        Some(reason) => Err(MoveError::Refused(reason)),
+        Some(reason) => Err(MoveError::refused(attempt.pid(), reason)),
         None => travel(moves, &journey.about.journey, command, None, attempt).await,
     };
     attempt.note(&result);
