@@ -8,7 +8,7 @@
 //! `at_stop`, `time`, `expires` and `short` say what a supervisor has to hide when a stop
 //! interrupts the call while it waits; without them the kernel hides the stop itself (see
 //! [`crate::stopped`]). `own_mask` and `waits_for_signals` say which signals may interrupt it,
-//! `asked` how it is asked for what is ready ([`crate::at_once`]).
+//! `asked` how it is asked for what is ready ([`crate::at_once()`]).
 //!
 //! `points` stands in the row of each call that runs in the guest and has pointers (see [`crate::touched`]).
 //! `opens` and `changes_priority` say what home has to look at when it succeeds, `advises` and `binds` what a guest has
