@@ -173,7 +173,7 @@ fn list_fits_the_terminal(cluster: &Cluster) -> Result<()> {
     let mut shown = terminal.wait_for("…")?;
     shown.extend(terminal.wait_for("\r\n")?);
     let line = of_it(&String::from_utf8_lossy(&shown)).context("it is not shown")?;
-    ensure!(line.contains("It sh") && line.contains('…'), "{line}");
+    ensure!(line.contains("It has sh") && line.contains('…'), "{line}");
     ensure!(line.chars().count() <= 80, "{line}");
     ensure!(terminal.end()?.success(), "ps has failed");
     talk.go()?;

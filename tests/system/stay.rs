@@ -17,7 +17,7 @@ const REASONS: &[(&str, &[&str])] = &[
     ("shared-anonymous", &["shared", "shares"]),
     ("shared-file", &["shared", "shares"]),
     ("shared-memfd", &["shared", "shares"]),
-    ("shared-read-only-written", &["shares", "lease"]),
+    ("shared-read-only-written", &["others may write", "lease"]),
     (
         "shared-read-only-writer",
         &["would not be heard of: somebody has it open for writing."],
@@ -221,7 +221,7 @@ fn one_sentence(cluster: &Cluster) -> Result<()> {
         let said = said.context("It is told nowhere")?;
         println!("{said}");
         let (_, rest) = said
-            .split_once("It has writable shared memory, which others may have too (/dev/shm/")
+            .split_once("It has shared memory to which it or others may write (/dev/shm/")
             .with_context(|| said.clone())?;
         let (_, rest) = rest
             .split_once(" and 2 more)")

@@ -151,7 +151,7 @@ pub enum StayReason {
     UnknownDescriptor(String),
     #[error("It has System V memory, which others may have too ({0})")]
     SystemVMemory(String),
-    #[error("It has writable shared memory, which others may have too ({0})")]
+    #[error("It has shared memory to which it or others may write ({0})")]
     SharedWritable(String),
     #[error("It has shared memory ({0}) that cannot be watched")]
     SharedUnheard(String),

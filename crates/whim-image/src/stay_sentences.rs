@@ -90,7 +90,7 @@ mod tests {
             sentences(&reasons),
             [
                 "It uses io_uring",
-                "It has writable shared memory, which others may have too (/dev/shm/sem.x and 2 more)",
+                "It has shared memory to which it or others may write (/dev/shm/sem.x and 2 more)",
                 "Thread 4 has a real-time scheduling policy",
                 "It has /proc/self/maps open, which would show only what stays at home",
                 "Thread 5 has a real-time scheduling policy",
