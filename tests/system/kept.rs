@@ -269,7 +269,7 @@ fn behind_the_end(cluster: &Cluster) -> Result<()> {
         let status = talk.end()?;
         let died = [status.signal(), status.code().map(|code| code - 128)];
         ensure!(died.contains(&Some(signal as i32)), "{how}: {status}");
-        let behind = std::fs::read(talk.directory().join("behind"))?;
+        let behind = fs::read(talk.directory().join("behind"))?;
         ensure!(
             behind.is_empty(),
             "{how}, round {round}: {} calls behind it",

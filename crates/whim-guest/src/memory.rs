@@ -77,8 +77,8 @@ impl Memory {
 
     /// Notes a call that runs here, if it makes guard pages. All of these are reported.
     pub(crate) fn note(&mut self, call: &Syscall) {
-        let advises = whim_calls::effect(call.number) == whim_calls::Effect::Advises;
-        if advises && call.args[2] & 0xffff_ffff == u64::from(MADV_GUARD_INSTALL) {
+        let installs = call.args[2] & 0xffff_ffff == u64::from(MADV_GUARD_INSTALL);
+        if installs && whim_calls::effect(call.number) == whim_calls::Effect::Advises {
             self.has_guards();
         }
     }

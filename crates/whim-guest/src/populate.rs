@@ -22,8 +22,9 @@ fn populated(call: &Syscall) -> Option<(u64, u64)> {
     let known = [POPULATE_READ, POPULATE_WRITE].map(u64::from);
     let populates = known.contains(&(advice & 0xffff_ffff));
     let is_sound = address.is_multiple_of(PAGE_SIZE) && address.checked_add(length).is_some();
-    let advises = whim_calls::effect(call.number) == whim_calls::Effect::Advises;
-    (advises && populates && is_sound && length > 0).then_some((address, length))
+    // Every reported call is asked, so its row is looked up last.
+    let advises = || whim_calls::effect(call.number) == whim_calls::Effect::Advises;
+    (populates && is_sound && length > 0 && advises()).then_some((address, length))
 }
 
 impl Memory {
