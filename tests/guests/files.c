@@ -223,20 +223,62 @@ static void race(int slot)
 
 static volatile long wrong;
 
+static void expect_page(char *at, long page)
+{
+    if (shown(at) != 'a' + page)
+        __atomic_add_fetch(&wrong, 1, __ATOMIC_SEQ_CST);
+}
+
+static char *map_pages(long page, long count)
+{
+    char *base = mmap(NULL, count * PAGE, PROT_READ, MAP_PRIVATE, file, page * PAGE);
+    need(base != MAP_FAILED, "mmap");
+    return base;
+}
+
+/* Four pages with one of memory in their midst, at a place, or longer. Returns where they are. */
+static char *change_shape(char *base, long how)
+{
+    long whole = 4 * PAGE;
+    char *to = NULL;
+    switch (how) {
+    case 0:
+        to = mmap(base + PAGE, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        need(to == base + PAGE && *to == 0, "memory over a file");
+        return base;
+    case 1:
+        to = mmap(NULL, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        to = mremap(base, whole, whole, MREMAP_MAYMOVE | MREMAP_FIXED, to);
+        break;
+    case 2:
+        to = mremap(base, whole, 6 * PAGE, MREMAP_MAYMOVE);
+        need(to == MAP_FAILED || munmap(to + whole, 2 * PAGE) == 0, "munmap of what is new");
+        break;
+    default:
+        return base;
+    }
+    need(to != MAP_FAILED, "mremap");
+    return to;
+}
+
 static void *turn_over(void *rounds)
 {
     for (long round = 0; round < (long)rounds; round++) {
-        long page = (round * 7 + pthread_self() / PAGE) % 16;
-        char *base = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, file, page * PAGE);
-        need(base != MAP_FAILED, "mmap");
-        if (shown(base) != 'a' + page)
-            __atomic_add_fetch(&wrong, 1, __ATOMIC_SEQ_CST);
-        need(munmap(base, PAGE) == 0, "munmap");
+        long page = (round * 7 + pthread_self() / PAGE) % 12;
+        char *base = map_pages(page, 4), *second = map_pages(page, 3);
+        if (round % 2)
+            expect_page(base + 2 * PAGE, page + 2);
+        base = change_shape(base, (round + pthread_self() / PAGE) % 4);
+        expect_page(base, page);
+        expect_page(base + 3 * PAGE, page + 3);
+        need(munmap(base, 4 * PAGE) == 0, "munmap");
+        expect_page(second + PAGE, page + 1);
+        need(munmap(second, 3 * PAGE) == 0, "munmap");
     }
     return NULL;
 }
 
-/* Threads that map parts of the file, each where another one has just unmapped one. */
+/* Threads that map, change and unmap parts of the file, each where another one has just unmapped one. */
 static void turn_over_together(long threads, long rounds)
 {
     pthread_t all[8];

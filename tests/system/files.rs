@@ -263,11 +263,12 @@ fn threads(cluster: &Cluster) -> Result<()> {
     same(cluster, &steps)
 }
 
-/// A thread maps a file where another one has just unmapped one, before anybody is told of that.
+/// A thread maps a file, or moves one to a place, where another one has just unmapped one, before anybody is told
+/// of that.
 fn turnover(cluster: &Cluster) -> Result<()> {
     let steps = [
         ("n1", Say("map 0 4 0; turnover 3 50")),
-        ("n2", Say("turnover 3 1500")),
+        ("n2", Say("turnover 6 600")),
         ("home", Say("show")),
     ];
     same(cluster, &steps)

@@ -8,6 +8,7 @@ use crate::numbers::low;
 use crate::pager::Shared;
 use crate::reply::Reply;
 use crate::table::Piece;
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
 use whim_calls::judge::{Answer, Judged};
@@ -18,7 +19,7 @@ use whim_image::freeze_calls::{
 use whim_journey::message::{
     CallRequest, Disposition, MAPPED_WITHOUT_EXECUTION, RELEASED_MAX, ToHome, WireRegion,
 };
-use whim_model::{MappingFlags, PAGE_SIZE, Syscall};
+use whim_model::{MappingFlags, PAGE_SIZE, Range, Syscall};
 use whim_sys::ptrace::{Stopped, TraceError};
 use whim_sys::seccomp::{Notification, Response};
 use whim_sys::uffd::Mode;
@@ -93,6 +94,9 @@ impl Guest {
         if self.is_fatal(host_tid) {
             self.go_home(host_tid, "its seccomp filter ends it for that");
             return Ok(());
+        }
+        if call.number == libc::SYS_mremap.cast_unsigned() {
+            drop(self.shared.settled());
         }
         let decision = resolve(&call, &self.context, &self.memory);
         // Trap: a-futex-on-a-missing-page
@@ -741,20 +745,26 @@ impl Guest {
 
 /// Notes a new file mapping, and registers it with the userfaultfd.
 pub(crate) fn show(shared: &Shared, piece: Piece) -> Result<(), GuestError> {
+    let (start, length) = (piece.start, piece.end - piece.start);
     // The table comes first, because a fault must find the mapping in it.
-    shared.table().show(piece);
-    shared
+    shared.settled().show(piece);
+    // Trap: a-file-page-becomes-zeros
+    match shared
         .uffd
-        // Trap: a-file-page-becomes-zeros
-        .register(
-            piece.start,
-            piece.end - piece.start,
-            Mode::MissingAndProtected,
-        )
-        .map_err(|errno| GuestError::Os {
+        .register(start, length, Mode::MissingAndProtected)
+    {
+        Ok(()) => Ok(()),
+        // Another thread has unmapped it already, or mapped something else over it.
+        Err(Errno::ENOMEM | Errno::EINVAL) => {
+            let end = piece.end;
+            shared.table().unmap(Range { start, end });
+            Ok(())
+        }
+        Err(errno) => Err(GuestError::Os {
             what: "Registering a file mapping",
             errno,
-        })
+        }),
+    }
 }
 
 fn places(regions: &[Region]) -> Vec<Place> {

@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_journey::frame::Kind;
 use whim_journey::message::{self, MessageError, PAGE_REQUEST_MAX, PageRequest};
@@ -29,6 +29,11 @@ const BLOCK_SEQUENTIAL: u64 = 256 << 10;
 /// Time that the main thread has to end the supervisor once the pager has ended. The main thread
 /// does so at once, unless it waits in the kernel for a page that will never come.
 const UNHEARD_MAX: Duration = Duration::from_secs(5);
+/// Time between two looks whether what threads unmap has been told.
+const SETTLING: Duration = Duration::from_micros(50);
+/// Longer than that nobody waits for it: a thread that has unmapped a range has only to get the processor once to
+/// tell so.
+const SETTLED_WITHIN: Duration = Duration::from_secs(2);
 /// Most page requests that home has to answer at the same time.
 pub const IN_FLIGHT_MAX: usize = 256;
 
@@ -107,6 +112,31 @@ impl Shared {
 
     pub fn table(&self) -> MutexGuard<'_, Table> {
         lock(&self.table)
+    }
+
+    /// The table, once all is noted that the kernel has unmapped or moved so far.
+    ///
+    /// A range may be mapped anew before the word comes that it was unmapped, and that word names the whole
+    /// of a range, also what was a hole in it: noted behind the new mapping, it would be one of that. So who
+    /// puts something new into the table, or lets a thread do so, waits until no word is on its way. (Dead
+    /// end: to keep what a new mapping displaces, and take the next word of its place for one of that. A hole
+    /// displaces nothing, and a move tells of its old place twice.)
+    pub(crate) fn settled(&self) -> MutexGuard<'_, Table> {
+        let begun = Instant::now();
+        loop {
+            // Locked first: what the pager has read by then is noted.
+            let table = self.table();
+            // Trap: a-place-that-is-mapped-again
+            if !self.uffd.is_changing() {
+                return table;
+            }
+            if begun.elapsed() > SETTLED_WITHIN {
+                tracing::warn!("a thread does not tell what it has unmapped");
+                return table;
+            }
+            drop(table);
+            thread::sleep(SETTLING);
+        }
     }
 
     /// The file of a mapping has changed at home. Pages that home has read before are not placed any

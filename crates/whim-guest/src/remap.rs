@@ -12,8 +12,11 @@ use crate::reply::Reply;
 use crate::table::Piece;
 use whim_journey::message::{RELEASED_MAX, ToHome};
 use whim_model::{MappingId, PAGE_SIZE, Range, Syscall};
+use whim_sys::ptrace::Stopped;
 use whim_sys::seccomp::Response;
 
+const MREMAP_MAYMOVE: u64 = 1;
+const MREMAP_FIXED: u64 = 2;
 const MREMAP_DONTUNMAP: u64 = 4;
 const SEVERAL: &str = "it moves several mappings at once";
 
@@ -72,8 +75,7 @@ impl Guest {
         // Another thread may touch the new part before it is noted.
         // Trap: a-fault-before-its-piece
         self.shared.table().set_changing(true);
-        let operation = Syscall::new(libc::SYS_mremap, &call.args);
-        let done = self.inject(stopped, &operation);
+        let done = self.remap(stopped, call);
         let noted = match &done {
             Ok((_, result)) => self.note_new(call, *result, mapping),
             Err(_) => Ok(()),
@@ -82,6 +84,42 @@ impl Guest {
         noted?;
         let (stopped, result) = done?;
         self.go_on_with(host_tid, stopped, result)
+    }
+
+    /// Lets the kernel do what this call asks for.
+    fn remap(&mut self, stopped: Stopped, call: &Syscall) -> Result<(Stopped, i64), GuestError> {
+        let [address, old, new, how, ..] = call.args;
+        let as_asked = Syscall::new(libc::SYS_mremap, &call.args);
+        if how & (MREMAP_MAYMOVE | MREMAP_FIXED) != MREMAP_MAYMOVE || self.threads.len() == 1 {
+            return self.inject(stopped, &as_asked);
+        }
+        let mut stopped = stopped;
+        if how & MREMAP_DONTUNMAP == 0 {
+            let in_place = Syscall::new(libc::SYS_mremap, &[address, old, new, 0, 0]);
+            let (left, result) = self.inject(stopped, &in_place)?;
+            if result != -i64::from(libc::ENOMEM) {
+                return Ok((left, result));
+            }
+            stopped = left;
+        }
+        // Where it is moved to may be a place of which another thread has not told yet that it has unmapped it.
+        // That place is taken first.
+        let place = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let flags = u64::from(place.cast_unsigned());
+        let take = Syscall::new(libc::SYS_mmap, &[0, new, 0, flags, u64::MAX, 0]);
+        let (stopped, taken) = self.inject(stopped, &take)?;
+        let Ok(to) = u64::try_from(taken) else {
+            return self.inject(stopped, &as_asked);
+        };
+        drop(self.shared.settled());
+        let args = [address, old, new, how | MREMAP_FIXED, to];
+        let (stopped, result) = self.inject(stopped, &Syscall::new(libc::SYS_mremap, &args))?;
+        if result >= 0 {
+            return Ok((stopped, result));
+        }
+        let leave = Syscall::new(libc::SYS_munmap, &[to, new]);
+        let (stopped, _) = self.inject(stopped, &leave)?;
+        Ok((stopped, result))
     }
 
     /// Home's new mapping begins with what is at this address.

@@ -60,9 +60,6 @@ pub struct Table {
     parents: HashMap<MappingId, (MappingId, u64)>,
     /// A thread is made to change pieces just now, which are noted when it has.
     changing: bool,
-    /// Pieces in whose place the kernel has mapped others since, the oldest first: it has unmapped or moved
-    /// them, and tells of that later than the place can be mapped again.
-    displaced: Vec<Piece>,
 }
 
 impl Table {
@@ -127,43 +124,17 @@ impl Table {
         (address < piece.end).then_some(*piece)
     }
 
-    /// Adds a piece that the kernel has just mapped. What is there in the table is there no more in fact.
+    /// Adds a piece that the kernel has just mapped. What the table has there is there no more.
     pub fn show(&mut self, piece: Piece) {
-        let range = Range {
+        self.unmap(Range {
             start: piece.start,
             end: piece.end,
-        };
-        for gone in self.cut_out(range) {
-            *self.shown.entry(gone.mapping).or_default() += 1;
-            // Trap: a-place-that-is-mapped-again
-            self.displaced.push(gone);
-        }
+        });
         self.insert(piece);
     }
 
-    /// The kernel has unmapped or moved a range; returns what was in it. That is what has been displaced, as
-    /// long as the kernel has not told so of it.
-    pub fn remove(&mut self, range: Range) -> Vec<Piece> {
-        let mut rest = vec![range];
-        let mut taken = Vec::new();
-        for piece in std::mem::take(&mut self.displaced) {
-            let (within, without) = split(piece, &mut rest);
-            for piece in &within {
-                if let Some(count) = self.shown.get_mut(&piece.mapping) {
-                    *count -= 1;
-                }
-            }
-            taken.extend(within);
-            self.displaced.extend(without);
-        }
-        for range in rest {
-            taken.extend(self.cut_out(range));
-        }
-        taken.sort_unstable_by_key(|piece| piece.start);
-        taken
-    }
-
-    fn cut_out(&mut self, range: Range) -> Vec<Piece> {
+    /// Takes out what is in a range; returns it.
+    fn remove(&mut self, range: Range) -> Vec<Piece> {
         let taken: Vec<Piece> = self.overlapping(range).collect();
         for piece in &taken {
             let Some(whole) = self.at(piece.start) else {
@@ -383,40 +354,6 @@ impl Table {
     }
 }
 
-/// The parts of a piece inside of these ranges, which are taken out of them, and those outside.
-fn split(piece: Piece, ranges: &mut Vec<Range>) -> (Vec<Piece>, Vec<Piece>) {
-    let (mut within, mut without) = (Vec::new(), vec![piece]);
-    let mut left = Vec::with_capacity(ranges.len());
-    for range in ranges.drain(..) {
-        let common = cut(piece, range);
-        if common.start >= common.end {
-            left.push(range);
-            continue;
-        }
-        within.push(common);
-        for (start, end) in [(range.start, common.start), (common.end, range.end)] {
-            if start < end {
-                left.push(Range { start, end });
-            }
-        }
-        without = without
-            .into_iter()
-            .flat_map(|part| around(part, common))
-            .collect();
-    }
-    *ranges = left;
-    (within, without)
-}
-
-/// What of a piece lies before and behind a part of it.
-fn around(piece: Piece, part: Piece) -> impl Iterator<Item = Piece> {
-    let sides = [(piece.start, part.start), (part.end, piece.end)];
-    sides
-        .into_iter()
-        .map(move |(start, end)| cut(piece, Range { start, end }))
-        .filter(|side| side.start < side.end)
-}
-
 fn cut(piece: Piece, range: Range) -> Piece {
     let start = piece.start.max(range.start);
     let end = piece.end.min(range.end);
@@ -494,31 +431,28 @@ mod tests {
     }
 
     #[test]
-    fn a_place_may_be_mapped_again_before_the_kernel_tells_that_it_was_unmapped() {
+    fn what_is_mapped_over_is_there_no_more() {
         let mut table = Table::default();
         table.insert(piece(10, 20, 1, 0));
+        table.note((MappingId(1), 3), PageSource::Own);
+        table.note((MappingId(1), 5), PageSource::Own);
         table.show(piece(12, 14, 2, 0));
         table.show(piece(13, 15, 3, 0));
-        let all = |table: &Table| table.overlapping(range(0, 99)).collect::<Vec<_>>();
         let here = [
             piece(10, 12, 1, 0),
             piece(12, 13, 2, 0),
             piece(13, 15, 3, 0),
             piece(15, 20, 1, 5),
         ];
-        assert_eq!(all(&table), here);
-        table.unmap(range(8, 20));
-        assert_eq!(all(&table), here[1..3], "they came later");
-        assert_eq!(table.take_released(9), [MappingId(1)]);
-        // The second one is told to have moved, of which the third had a part already.
-        table.relocate(12 * P, 40 * P, 2 * P);
-        let moved = [piece(40, 41, 2, 0), piece(41, 42, 2, 1)];
-        assert_eq!(all(&table), [&[piece(13, 15, 3, 0)], &moved[..]].concat());
-        table.unmap(range(13, 15));
-        assert_eq!(all(&table), moved);
-        assert_eq!(table.take_released(9), [MappingId(3)]);
-        table.unmap(range(40, 42));
-        assert_eq!(table.take_released(9), [MappingId(2)]);
+        let all: Vec<Piece> = table.overlapping(range(0, 99)).collect();
+        assert_eq!(all, here);
+        assert_eq!(table.arrival((MappingId(1), 3)), None);
+        assert_eq!(table.arrival((MappingId(1), 5)), Some(PageSource::Own));
+        // What is moved there comes instead, and what nobody sees any more is home's again.
+        table.relocate(15 * P, 12 * P, 5 * P);
+        assert_eq!(table.take_released(9), [MappingId(2), MappingId(3)]);
+        let all: Vec<Piece> = table.overlapping(range(0, 99)).collect();
+        assert_eq!(all, [piece(10, 12, 1, 0), piece(12, 17, 1, 5)]);
     }
 
     #[test]

@@ -17,6 +17,7 @@ const IOC_WAKE: c_ulong = 0x8010_aa02;
 const IOC_COPY: c_ulong = 0xc028_aa03;
 const IOC_ZEROPAGE: c_ulong = 0xc020_aa04;
 const IOC_WRITE_PROTECT: c_ulong = 0xc018_aa06;
+const IOC_CONTINUE: c_ulong = 0xc020_aa07;
 const IOC_POISON: c_ulong = 0xc020_aa08;
 
 const EVENT_PAGEFAULT: u8 = 0x12;
@@ -210,6 +211,31 @@ impl Uffd {
         self.control(IOC_REGISTER, &mut argument)
     }
 
+    /// Whether a thread has unmapped or moved registered memory, and that has not been read yet
+    /// ([`Event::Unmap`], [`Event::Remap`]), or its thread does not go on yet.
+    ///
+    /// The kernel looks at that first whenever memory is to be changed, and refuses this change, which is
+    /// none, only then (`mmap_changing` in fs/userfaultfd.c).
+    #[must_use]
+    pub fn is_changing(&self) -> bool {
+        #[repr(C)]
+        struct Continue {
+            range: Range,
+            mode: u64,
+            mapped: i64,
+        }
+        let range = Range {
+            start: 0,
+            length: 0,
+        };
+        let mut argument = Continue {
+            range,
+            mode: 0,
+            mapped: 0,
+        };
+        self.control(IOC_CONTINUE, &mut argument) == Err(Errno::EAGAIN)
+    }
+
     /// Wakes threads that wait for pages of the range, so that they try again.
     ///
     /// # Errors
@@ -398,8 +424,10 @@ fn decode(message: &[u8]) -> Option<Event> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
     use std::num::NonZeroUsize;
+    use std::ptr::NonNull;
 
     const PAGE: usize = 4096;
 
@@ -442,6 +470,49 @@ mod tests {
         // JUSTIFICATION: the test gives back what it mapped.
         // SAFETY: the mapping made above, used no more.
         unsafe { munmap(place, 4 * PAGE) }.expect("munmap");
+    }
+
+    #[test]
+    fn who_unmaps_memory_is_seen_until_that_is_read() {
+        const PAGES: usize = 4;
+        let uffd = Uffd::create(true, FEATURE_EVENT_UNMAP).expect("userfaultfd");
+        // JUSTIFICATION: memory that a thread unmaps.
+        // SAFETY: an anonymous mapping at an address of the kernel's choice.
+        let place = unsafe {
+            mmap_anonymous(
+                None,
+                NonZeroUsize::new(PAGES * PAGE).expect("not zero"),
+                ProtFlags::PROT_READ,
+                MapFlags::MAP_PRIVATE,
+            )
+        };
+        let place = place.expect("mmap");
+        let start = place.as_ptr().expose_provenance();
+        let length = (PAGES * PAGE) as u64;
+        uffd.register(start as u64, length, Mode::Missing)
+            .expect("registered");
+        assert!(!uffd.is_changing());
+        let unmaps = std::thread::spawn(move || {
+            let hole = std::ptr::with_exposed_provenance_mut::<std::ffi::c_void>(start + PAGE);
+            let hole = NonNull::new(hole).expect("not null");
+            // JUSTIFICATION: as above.
+            // SAFETY: nobody uses the page.
+            unsafe { munmap(hole, PAGE) }.expect("munmap");
+        });
+        let mut set = [PollFd::new(uffd.as_fd(), PollFlags::POLLIN)];
+        poll(&mut set, PollTimeout::from(10_000u16)).expect("poll");
+        assert!(uffd.is_changing());
+        let mut events = Vec::new();
+        uffd.read_events(&mut events).expect("read");
+        let (start, end) = ((start + PAGE) as u64, (start + 2 * PAGE) as u64);
+        assert_eq!(events, [Event::Unmap { start, end }]);
+        unmaps.join().expect("it ends");
+        assert!(!uffd.is_changing());
+        // What is not registered is unmapped at once.
+        drop(uffd);
+        // JUSTIFICATION: as above.
+        // SAFETY: nobody uses the rest.
+        unsafe { munmap(place, PAGES * PAGE) }.expect("munmap");
     }
 
     #[test]
