@@ -1,12 +1,16 @@
 /* A write whose signal ends the program: to a pipe that nobody reads ("pipe"), or behind the limit of the length of files
- * ("size"). Whatever comes behind it would stand in the file "behind".
+ * ("size"). Or a signal that one of several threads sends to the process ("others"). Whatever comes behind it would stand
+ * in the file "behind".
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static int opened(const char *name)
@@ -19,10 +23,41 @@ static int opened(const char *name)
     return fd;
 }
 
+static void *reads(void *pipe)
+{
+    char byte;
+    read(*(int *)pipe, &byte, 1);
+    return NULL;
+}
+
+static void *ends_all(void *file)
+{
+    int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    syscall(SYS_pidfd_send_signal, self, SIGTERM, NULL, 0);
+    for (int at = 0; at < 60; at++)
+        pwrite(*(int *)file, "x", 1, at);
+    _exit(42);
+}
+
+/* The first thread waits for one that sends the signal; others wait as well. */
+static int with_others(int behind)
+{
+    pthread_t threads[8];
+    int empty[2];
+    if (pipe(empty) != 0)
+        return 3;
+    for (int one = 0; one < 8; one++)
+        if (pthread_create(&threads[one], NULL, one < 7 ? reads : ends_all, one < 7 ? empty : &behind) != 0)
+            return 3;
+    pthread_join(threads[7], NULL);
+    return 43;
+}
+
 int main(int count, char **words)
 {
     int ends[2], before = opened("before"), behind = opened("behind");
-    int to_pipe = count > 1 && strcmp(words[1], "pipe") == 0;
+    const char *how = count > 1 ? words[1] : "size";
+    int to_pipe = strcmp(how, "pipe") == 0;
     char line[64];
 
     if (pipe(ends) != 0 || close(ends[0]) != 0)
@@ -31,6 +66,10 @@ int main(int count, char **words)
     fflush(stdout);
     if (!fgets(line, sizeof line, stdin))
         return 3;
+    if (strcmp(how, "others") == 0) {
+        pwrite(before, "b", 1, 0);
+        return with_others(behind);
+    }
     if (!to_pipe) {
         struct rlimit limit = {1000, 1000};
         setrlimit(RLIMIT_FSIZE, &limit);

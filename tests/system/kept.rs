@@ -259,8 +259,15 @@ fn order_of_signals(cluster: &Cluster) -> Result<()> {
 /// A write that ends the program is the last thing that it does: its next call is not made.
 fn behind_the_end(cluster: &Cluster) -> Result<()> {
     let program = guest::c("behind")?.display().to_string();
-    for round in 0..20 {
-        let (how, signal) = [("pipe", Signal::SIGPIPE), ("size", Signal::SIGXFSZ)][round % 2];
+    let others = ("others", Signal::SIGTERM);
+    let ways = [
+        ("pipe", Signal::SIGPIPE),
+        others,
+        ("size", Signal::SIGXFSZ),
+        others,
+    ];
+    for round in 0..60 {
+        let (how, signal) = ways[round % 4];
         let command = &mut cluster.run_command("n1", &[program.as_str(), how]);
         let mut talk = Talk::start(cluster, command)?;
         let pid = talk.ready()?;

@@ -324,6 +324,14 @@ pub fn is_terminal_control(call: &Syscall) -> bool {
     call.number == libc::SYS_ioctl.cast_unsigned() && CONTROL.contains(&request)
 }
 
+/// Whether a terminal sends a signal for this call.
+pub(crate) fn is_signal_of_terminal(call: &Syscall) -> bool {
+    const TIOCSTI: u64 = 0x5412;
+    const TIOCSIG: u64 = 0x4004_5436;
+    let request = call.args[1] & u64::from(u32::MAX);
+    call.number == libc::SYS_ioctl.cast_unsigned() && matches!(request, TIOCSTI | TIOCSIG)
+}
+
 fn lookup(request: u32) -> Option<Io> {
     for group in [TERMINAL, FILE, SOCKET] {
         if let Some((_, _, io)) = group.iter().find(|(number, _, _)| *number == request) {

@@ -50,7 +50,9 @@ pub use hiding::{
 };
 pub use ioctl::is_terminal_control;
 pub use path::is_of_home;
-pub use resolve::{effect, home_may_execute, home_may_execute_call, resolve, row, rows};
+pub use resolve::{
+    effect, home_may_execute, home_may_execute_call, may_signal, resolve, row, rows,
+};
 pub use shape::{CallClass, Effect, Row};
 pub use stopped::{AtStop, Buffer, End, Limit, Only, Time, Transfer};
 pub use touch::touched;

@@ -37,6 +37,12 @@ pub fn effect(number: u64) -> Effect {
     row(number).map_or(Effect::Other, Row::effect)
 }
 
+/// Whether a call is there to send signals, which may be for the process that makes it.
+#[must_use]
+pub fn may_signal(call: &Syscall) -> bool {
+    effect(call.number) == Effect::Signals || ioctl::is_signal_of_terminal(call)
+}
+
 /// All rows, ordered by number.
 pub fn rows() -> &'static [Row] {
     TABLE

@@ -145,6 +145,8 @@ pub enum Effect {
     Advises,
     /// It gives memory a policy for its nodes (`mbind`); its third argument says which.
     Binds,
+    /// It may send a signal to the process that makes it.
+    Signals,
 }
 
 /// One row of the table.
@@ -316,6 +318,12 @@ impl Row {
     /// It gives memory a policy.
     pub(crate) const fn binds(mut self) -> Self {
         self.effect = Effect::Binds;
+        self
+    }
+
+    /// It may send a signal to its own process.
+    pub(crate) const fn signals(mut self) -> Self {
+        self.effect = Effect::Signals;
         self
     }
 

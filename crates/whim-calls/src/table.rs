@@ -200,7 +200,7 @@ table! {
     execve => home(EXECUTE);
     exit => here(decide::exit, "the thread ends on both sides");
     wait4 => nested(nested::wait4, "status, rusage").waits();
-    kill => decided(decide::kill, "own process: carried; else forwarded");
+    kill => decided(decide::kill, "own process: carried; else forwarded").signals();
     uname => forward(&[put(390)]);
     semget => forward(&[]);
     semop => forward(&[V, get_sized(unsigned(2, 6, 6 << 16))]).waits()
@@ -272,7 +272,7 @@ table! {
         .at_stop(ENDS).time(Time::Timespec(2), AGAIN)
         .points(&[])
         .waits_for_signals();
-    rt_sigqueueinfo => decided(decide::rt_sigqueueinfo, "own process: carried; else forwarded");
+    rt_sigqueueinfo => decided(decide::rt_sigqueueinfo, "own process: carried; else forwarded").signals();
     rt_sigsuspend => local_but(signal_masks::rt_sigsuspend, WITH_SIGNAL_FD).gate(Gate::Allow)
         .points(&[])
         .waits_for_signals();
@@ -349,7 +349,7 @@ table! {
     removexattr => forward(&[PATH, TEXT]);
     lremovexattr => forward(&[PATH, TEXT]);
     fremovexattr => forward(&[V, TEXT]);
-    tkill => decided(decide::tkill, "own thread: carried; others: forwarded");
+    tkill => decided(decide::tkill, "own thread: carried; others: forwarded").signals();
     time => local().points(&[]);
     futex => local_but(decide::futex, "a lock that another process holds: home")
         .gate(Gate::TrapIf { index: 1, values: decide::FUTEX_TRAPPED, negative: false })
@@ -397,7 +397,7 @@ table! {
     epoll_wait => nested(nested::epoll_wait, "events").waits()
         .at_stop(ENDS).time(Time::Milliseconds(3), 0);
     epoll_ctl => nested(nested::epoll_ctl, "event, unless it deletes");
-    tgkill => decided(decide::tgkill, "own process: carried; else forwarded");
+    tgkill => decided(decide::tgkill, "own process: carried; else forwarded").signals();
     utimes => forward(&[PATH, get(32)]);
     vserver => local().note(GONE);
     mbind => here(decide::mbind, "names other memory nodes than the first, or moves what others have as well: home; else local")
@@ -411,10 +411,10 @@ table! {
         .points(&[]);
     mq_open => nested(nested::mq_open, "name, attributes when it creates");
     mq_unlink => forward(&[TEXT]);
-    mq_timedsend => forward(&[V, get_sized(long(2)), V, V, get(TIMESPEC)]).waits();
+    mq_timedsend => forward(&[V, get_sized(long(2)), V, V, get(TIMESPEC)]).waits().signals();
     mq_timedreceive => forward(&[V, put_sized(long(2)), V, put(4), get(TIMESPEC)])
         .waits();
-    mq_notify => nested(nested::mq_notify, "sigevent, cookie");
+    mq_notify => nested(nested::mq_notify, "sigevent, cookie").signals();
     mq_getsetattr => forward(&[V, get(64), put(64)]);
     kexec_load => home(MODULES);
     waitid => nested(nested::waitid, "siginfo, rusage").waits();
@@ -478,7 +478,7 @@ table! {
     inotify_init1 => forward(&[]);
     preadv => nested(nested::readv, "iovec array and its pieces");
     pwritev => nested(nested::writev, "iovec array and its pieces");
-    rt_tgsigqueueinfo => decided(decide::rt_tgsigqueueinfo, "own process: carried; else forwarded");
+    rt_tgsigqueueinfo => decided(decide::rt_tgsigqueueinfo, "own process: carried; else forwarded").signals();
     perf_event_open => home("it measures with hardware counters");
     recvmmsg => nested(nested::recvmmsg, "headers, addresses, control data, pieces, timespec")
         .waits()
@@ -524,7 +524,7 @@ table! {
     rseq => local().points(&[]);
     uretprobe => home(PROBES);
     uprobe => home(PROBES);
-    pidfd_send_signal => decided(decide::pidfd_send_signal, "with a siginfo, and not to a group: home");
+    pidfd_send_signal => decided(decide::pidfd_send_signal, "with a siginfo, and not to a group: home").signals();
     io_uring_setup => home(RING);
     io_uring_enter => home(RING);
     io_uring_register => home(RING);

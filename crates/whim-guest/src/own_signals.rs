@@ -3,9 +3,13 @@
 use crate::error::GuestError;
 use crate::guest::{After, Guest, Thread};
 use crate::signals::{Effect, bit};
+use std::time::{Duration, Instant};
 use whim_calls::{GuestMemory, Signal};
 use whim_sys::ptrace::RawSigInfo;
 use whim_sys::seccomp::Response;
+
+/// A thread that is given a signal takes it within this time, unless others have the processor.
+const TAKEN_WITHIN: Duration = Duration::from_millis(20);
 
 impl Guest {
     /// The guest sends a signal to itself.
@@ -79,6 +83,35 @@ impl Guest {
             // Trap: the-sender-outruns-its-signal
             self.ends_at_home(other, signal.signal, info);
         }
+    }
+
+    /// Hears of a signal that ends the process before a thread is told that its call, which has sent it, is done.
+    /// What home sends while the first thread runs is for the kernel here to decide, which another thread does
+    /// not wait for.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub(crate) fn hear_of_the_end(&mut self, tid: i32) -> Result<(), GuestError> {
+        let waiting = self
+            .thread_of(tid)
+            .and_then(|thread| thread.waiting.as_ref());
+        let signals = waiting.is_some_and(|waiting| whim_calls::may_signal(&waiting.call));
+        if !signals || self.threads.len() == 1 {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        while self.is_about_to_end() && !self.holds.any() && begun.elapsed() < TAKEN_WITHIN {
+            std::thread::yield_now();
+            self.reap()?;
+        }
+        self.reap()
+    }
+
+    /// Whether a signal waits for the process which ends it as soon as the first thread gets the processor.
+    fn is_about_to_end(&self) -> bool {
+        let status = self.status(self.host_tid);
+        let waits = status.pending_shared & !(status.blocked | status.caught | status.ignored);
+        (1..=64).any(|signal| waits & bit(signal) != 0 && self.effect(signal) == Effect::Ends)
     }
 
     /// The thread that has to queue a signal which is not delivered now, because a `sigwaitinfo`

@@ -135,6 +135,10 @@ pub struct Deputy {
     seats: HashMap<Tid, usize>,
     seats_by_own: HashMap<OwnTid, usize>,
     events: VecDeque<DeputyEvent>,
+    /// Threads that have done their work, until it is known which signals come first.
+    finished: Vec<usize>,
+    /// Whether one of them has left a signal in the queue of the process.
+    has_sent: bool,
     group_stopped: bool,
     /// How many SIGCONT were delivered since the guest began to count them.
     continues: u32,
@@ -200,6 +204,8 @@ impl Deputy {
             seats,
             seats_by_own,
             events: VecDeque::new(),
+            finished: Vec::new(),
+            has_sent: false,
             group_stopped: false,
             continues: 0,
             raise: None,
@@ -598,7 +604,7 @@ impl Deputy {
         if signal == libc::SIGTRAP {
             let registers = stopped.registers()?;
             if registers.rip == self.code + resident::after_trap_offset() {
-                self.events.push_back(DeputyEvent::Finished(seat));
+                self.note_finished(seat, &stopped)?;
                 return Ok(Trace::Running(stopped.resume(0)?));
             }
         }
@@ -617,8 +623,7 @@ impl Deputy {
         if matches!(signal, libc::SIGTTIN | libc::SIGTTOU) {
             self.leave_terminal(seat, &stopped)?;
         }
-        self.events
-            .push_back(DeputyEvent::Signal { seat, signal, info });
+        self.note_signal(seat, signal, info);
         if signal == libc::SIGCONT {
             self.continues += 1;
             // Stops that the guest knows of and the kernel does not know of yet are void. If the

@@ -6,10 +6,10 @@
 //! virtual machine they were seen to differ by more than a second.) So nobody goes on before all have been heard; and
 //! while signals wait for the process, one thread after the other goes on, each when the one before has its next.
 
-use super::{Deputy, DeputyError, Trace};
+use super::{Deputy, DeputyError, DeputyEvent, Trace};
 use std::time::{Duration, Instant};
 use whim_image::freeze_observe::Status as Seen;
-use whim_sys::ptrace::{self, Status, Stop, Tid};
+use whim_sys::ptrace::{self, RawSigInfo, Status, Stop, Stopped, Tid};
 use whim_sys::pulse;
 
 /// Most stops of its threads that are looked at in one go, while others wait to hear from us.
@@ -32,11 +32,59 @@ enum Given {
 }
 
 impl Deputy {
-    /// Answers what the kernel has to report.
+    /// Answers what the kernel has to report. The result of a call comes behind the signals that the call has
+    /// sent: who hears the result first goes on although it is to end.
     ///
     /// # Errors
     /// Tracing failed.
     pub(super) fn drain(&mut self) -> Result<(), DeputyError> {
+        self.hear()?;
+        let begun = Instant::now();
+        while std::mem::take(&mut self.has_sent) && begun.elapsed() < TAKES_WITHIN {
+            if self.is_sent_to_somebody() {
+                self.has_sent = true;
+                std::thread::yield_now();
+            }
+            self.hear()?;
+        }
+        let finished = self.finished.drain(..).map(DeputyEvent::Finished);
+        self.events.extend(finished);
+        Ok(())
+    }
+
+    /// Whether a signal waits for the process which one of its threads is about to take. In a stopped process
+    /// none does.
+    fn is_sent_to_somebody(&self) -> bool {
+        let can_take = |seen: Seen| seen.pending_shared & !seen.blocked != 0;
+        !self.group_stopped && Seen::read(self.pid, self.pid).is_ok_and(can_take)
+    }
+
+    /// A thread has done its work. If that has sent a signal to the process, another thread may have to be
+    /// heard first. A thread that is given a signal stops before it can be seen that the signal is not
+    /// queued any more.
+    pub(super) fn note_finished(
+        &mut self,
+        seat: usize,
+        stopped: &Stopped,
+    ) -> Result<(), DeputyError> {
+        if self.threads.len() == 1 {
+            self.events.push_back(DeputyEvent::Finished(seat));
+            return Ok(());
+        }
+        self.has_sent |= stopped.has_queued(true)?;
+        self.finished.push(seat);
+        Ok(())
+    }
+
+    /// A thread has been given a signal, behind what it has done before.
+    pub(super) fn note_signal(&mut self, seat: usize, signal: i32, info: RawSigInfo) {
+        let before = self.finished.extract_if(.., |other| *other == seat);
+        self.events.extend(before.map(DeputyEvent::Finished));
+        self.events
+            .push_back(DeputyEvent::Signal { seat, signal, info });
+    }
+
+    fn hear(&mut self) -> Result<(), DeputyError> {
         let (mut heard, mut is_patient) = (0, true);
         while heard < STOPS_IN_A_TURN {
             let Some(first) = next()? else {
