@@ -338,6 +338,20 @@ static void scratch(long rounds)
     free(bytes);
 }
 
+/* Files of memory alone that are mapped, read and given up: nothing is left of them. */
+static void memory_files(long rounds)
+{
+    for (long round = 0; round < rounds; round++) {
+        int fd = memfd_create("scratch", MFD_CLOEXEC);
+        need(fd >= 0 && ftruncate(fd, 4 * PAGE) == 0, "memfd_create");
+        need(pwrite(fd, "m", 1, PAGE) == 1, "write");
+        const volatile char *map = mmap(NULL, 4 * PAGE, PROT_READ, MAP_PRIVATE, fd, 0);
+        need(map != MAP_FAILED && map[PAGE] == 'm', "mmap");
+        need(munmap((void *)map, 4 * PAGE) == 0 && close(fd) == 0, "munmap");
+    }
+    printf(" %d", getppid() > 0);
+}
+
 /* Maps a scratch file and gives up all else of it, or gives that up as well, and looks whether it is in use. */
 static void keep_scratch(int keeps)
 {
@@ -398,6 +412,8 @@ static void command(const char *line)
         mount_scratch();
     else if (sscanf(line, " scratch %ld", &one) == 1)
         scratch(one);
+    else if (sscanf(line, " memory %ld", &one) == 1)
+        memory_files(one);
     else if (sscanf(line, " keeps %ld", &one) == 1)
         keep_scratch(one != 0);
     else if (sscanf(line, " vast %ld", &one) == 1)

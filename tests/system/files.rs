@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
-use whim_system_tests::{Case, Cluster, Result, Talk, ensure, guest};
+use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, guest};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -21,6 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("files::turnover", 2, turnover),
         Case::in_lab("files::room", 2, room),
         Case::in_lab("files::scratch", 3, scratch),
+        Case::in_lab("files::memory_alone", 2, memory_alone),
     ]
 }
 
@@ -294,4 +295,22 @@ fn scratch(cluster: &Cluster) -> Result<()> {
         ("home", Say("show")),
     ];
     same(cluster, &steps)
+}
+
+/// Files of memory alone take memory as long as anybody has them: home's supervisor gives them up with the program.
+fn memory_alone(cluster: &Cluster) -> Result<()> {
+    let program = guest::c("files")?.display().to_string();
+    let mut talk = Talk::start(cluster, &mut cluster.run_command("n1", &[&program]))?;
+    let pid = talk.ready()?;
+    cluster.move_to(pid, "n2")?;
+    talk.say("memory 3")?;
+    talk.line()?;
+    let row = cluster.row(pid)?.context("It is gone")?;
+    let supervisor = row.home_supervisor_pid.context("no home supervisor")?;
+    let script = format!("ls -l /proc/{supervisor}/fd");
+    let open = cluster.run("n1", &["sh", "-c", &script])?;
+    ensure!(open.contains("socket:"), "{open}");
+    ensure!(!open.contains("memfd:scratch"), "{open}");
+    talk.say("end")?;
+    talk.succeed()
 }

@@ -17,7 +17,7 @@ use whim_image::freeze_calls::{
     ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTNOINTR, ERESTARTSYS,
 };
 use whim_journey::message::{
-    CallRequest, Disposition, MAPPED_WITHOUT_EXECUTION, RELEASED_MAX, ToHome, WireRegion,
+    CallRequest, Disposition, MAPPED_WITHOUT_EXECUTION, ToHome, WireRegion,
 };
 use whim_model::{MappingFlags, PAGE_SIZE, Range, Syscall};
 use whim_sys::ptrace::{Stopped, TraceError};
@@ -358,7 +358,7 @@ impl Guest {
             return;
         }
         if let Some((tid, sequence)) = self.waits(host_tid, Kind::MapFile) {
-            let released = self.shared.table().take_released(RELEASED_MAX);
+            self.tell_released();
             self.say(ToHome::MapFile {
                 tid,
                 sequence,
@@ -367,7 +367,6 @@ impl Guest {
                 flags: low(flags).cast_unsigned(),
                 fd: low(fd),
                 offset,
-                released,
             });
         }
     }

@@ -10,7 +10,7 @@ use crate::error::GuestError;
 use crate::guest::{Guest, Kind};
 use crate::reply::Reply;
 use crate::table::Piece;
-use whim_journey::message::{RELEASED_MAX, ToHome};
+use whim_journey::message::ToHome;
 use whim_model::{MappingId, PAGE_SIZE, Range, Syscall};
 use whim_sys::ptrace::Stopped;
 use whim_sys::seccomp::Response;
@@ -39,7 +39,7 @@ impl Guest {
             return Ok(());
         };
         if let Some((tid, sequence)) = self.waits(host_tid, Kind::RemapFile) {
-            let released = self.shared.table().take_released(RELEASED_MAX);
+            self.tell_released();
             self.say(ToHome::RemapFile {
                 tid,
                 sequence,
@@ -48,7 +48,6 @@ impl Guest {
                 length: first.end - first.start,
                 new_length: new.next_multiple_of(PAGE_SIZE),
                 ends: (last.mapping, last.offset, last.start - first.start),
-                released,
             });
         }
         Ok(())

@@ -227,6 +227,9 @@ impl Attic {
     /// mapping of a file may be the request that maps it anew.
     pub fn take_unneeded(&mut self) -> Vec<Watch> {
         let mut unneeded = std::mem::take(&mut self.unneeded);
+        if unneeded.is_empty() {
+            return unneeded;
+        }
         let needed: BTreeSet<Watch> = self.kept.values().filter_map(|kept| kept.watch).collect();
         unneeded.retain(|watch| !needed.contains(watch));
         unneeded

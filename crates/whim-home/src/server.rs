@@ -237,7 +237,6 @@ impl Server {
         let Some(seat) = self.judge_request(tid, Request::Call { sequence })? else {
             return Ok(());
         };
-        self.release_given_back(seat)?;
         self.calls += 1;
         if whim_calls::row(request.number).is_some() {
             *self.counts.entry(request.number).or_default() += 1;
@@ -283,7 +282,10 @@ impl Server {
         | Request::Await { sequence, .. }
         | Request::Other { sequence }) = request;
         match caller.asks(request) {
-            Verdict::Execute => return Ok(Some(seat)),
+            Verdict::Execute => {
+                self.release_given_back(seat)?;
+                return Ok(Some(seat));
+            }
             Verdict::Repeat => {
                 if let Some(finished) = caller.finished.clone() {
                     self.reply(tid, sequence, &finished);

@@ -46,7 +46,6 @@ fn two_files(converted: &Converted) -> (MappingId, u64, FileRemapping) {
         length,
         new_length: length + 4096,
         ends: (id, 0, 0),
-        released: Vec::new(),
     };
     (neighbour, length, request)
 }
@@ -88,10 +87,9 @@ fn mappings_that_are_given_back_are_gone() {
     let mut converted = convert_program(Program::python());
     let (_, _, sound) = two_files(&converted);
     let id = sound.mapping;
-    let ask = |server: &mut Server, sequence, released| {
+    let ask = |server: &mut Server, sequence| {
         server.remap_file(&FileRemapping {
             sequence,
-            released,
             ..sound.clone()
         })
     };
@@ -104,25 +102,21 @@ fn mappings_that_are_given_back_are_gone() {
         })
     };
     let server = &mut converted.server;
-    ask(server, 1, Vec::new()).expect("answered");
+    ask(server, 1).expect("answered");
     let (result, made) = mapping_answer(server);
     let made = made.expect("it is made");
     assert_eq!(result, 0);
     assert_eq!(page(server, made), page(server, id));
     // Giving back what is not there changes nothing.
-    ask(server, 2, vec![made, made, MappingId(60_000)]).expect("answered");
+    for given in [made, made, MappingId(60_000)] {
+        server.give_back(vec![given]).expect("noted");
+    }
+    ask(server, 2).expect("answered");
     assert!(mapping_answer(server).1.is_some_and(|next| next != made));
     let attempt = tries("ask for pages of a file that was given back");
     attempt.failed(page(server, made).expect_err("it is gone"));
     let attempt = tries("give back more mappings at once than a message may name");
-    let refused = ask(server, 3, vec![made; RELEASED_MAX + 1]);
-    attempt.failed(refused.expect_err("too many"));
-    // The same ahead of a call: what is not there is not noted, and too many are refused.
-    for _ in 0..3 {
-        let noted = server.give_back(vec![made, MappingId(60_000)]);
-        noted.expect("noted");
-    }
     let refused = server.give_back(vec![made; RELEASED_MAX + 1]);
-    refused.expect_err("too many");
+    attempt.failed(refused.expect_err("too many"));
     converted.comes_home_unharmed();
 }

@@ -456,7 +456,6 @@ fn nothing_beside_calls_is_done_twice() {
             flags: 0,
             fd: 0,
             offset: 0,
-            released: Vec::new(),
         };
         server.map_file(&mapping).expect("passed over");
         assert!(server.outgoing.is_empty(), "{sequence}");
@@ -500,7 +499,6 @@ fn a_thread_does_one_thing_at_a_time() {
         flags: 0,
         fd: 0,
         offset: 0,
-        released: Vec::new(),
     };
     let ignore = Disposition::Ignore;
     for result in [
@@ -729,7 +727,6 @@ fn pages_of_files_are_served_within_them_only() {
         flags: 0,
         fd: 0,
         offset: 0,
-        released: Vec::new(),
     };
     converted.server.map_file(&mapping).expect("answered");
     let answer = converted.server.outgoing.pop().expect("an answer");

@@ -18,7 +18,7 @@ pub const HEADER_LENGTH: usize = 16;
 pub const FRAME_PAYLOAD_MAX: usize = (1 << 20) + 4096;
 
 /// Version of this protocol; both sides name the range they speak in `Hello`.
-pub const PROTOCOL_VERSION: u16 = 10;
+pub const PROTOCOL_VERSION: u16 = 11;
 
 /// What a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

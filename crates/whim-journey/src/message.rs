@@ -219,8 +219,6 @@ pub enum ToHome {
         flags: u32,
         fd: i32,
         offset: u64,
-        /// Mappings of the attic that the guest shows nowhere any more, at most [`RELEASED_MAX`].
-        released: Vec<MappingId>,
     },
     /// `mremap` is about to make a mapping of a file longer, or to leave a fresh one where it was
     /// (MREMAP_DONTUNMAP). Home makes one more mapping of that file in the attic: `new_length` bytes
@@ -235,8 +233,6 @@ pub enum ToHome {
         /// What is at the end of the range that `mremap` names: mapping, offset in it, and how far
         /// that is from the beginning of the range. At home one mapping has to show all of it.
         ends: (MappingId, u64, u64),
-        /// As in `MapFile`.
-        released: Vec<MappingId>,
     },
     /// `rt_sigaction` is about to take effect in the guest.
     Disposition {

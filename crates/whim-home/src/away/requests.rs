@@ -7,6 +7,12 @@ use whim_journey::message::ToHome;
 impl Away {
     /// Does what a thread asks; every other message is dealt with elsewhere.
     pub(super) fn request(&mut self, request: ToHome, tail: &[u8]) -> Result<(), ServeError> {
+        self.execute(request, tail)?;
+        self.follow_mapped();
+        Ok(())
+    }
+
+    fn execute(&mut self, request: ToHome, tail: &[u8]) -> Result<(), ServeError> {
         match request {
             ToHome::Call(request) => {
                 let whole = self.tails.finish(request.tid, tail);
@@ -59,7 +65,6 @@ impl Away {
                 flags,
                 fd,
                 offset,
-                released,
             } => {
                 let mapping = FileMapping {
                     tid,
@@ -69,7 +74,6 @@ impl Away {
                     flags,
                     fd,
                     offset,
-                    released,
                 };
                 self.server.map_file(&mapping)?;
             }
@@ -81,7 +85,6 @@ impl Away {
                 length,
                 new_length,
                 ends,
-                released,
             } => {
                 let remapping = FileRemapping {
                     tid,
@@ -91,13 +94,11 @@ impl Away {
                     length,
                     new_length,
                     ends,
-                    released,
                 };
                 self.server.remap_file(&remapping)?;
             }
-            _ => return Ok(()),
+            _ => {}
         }
-        self.follow_mapped();
         Ok(())
     }
 }

@@ -19,7 +19,6 @@ pub struct FileRemapping {
     pub length: u64,
     pub new_length: u64,
     pub ends: (MappingId, u64, u64),
-    pub released: Vec<MappingId>,
 }
 
 impl FileRemapping {
@@ -40,7 +39,6 @@ impl Server {
         let Some(seat) = self.judge_request(call.tid, Request::Other { sequence })? else {
             return Ok(());
         };
-        self.release(seat, &call.released)?;
         let (result, mapping) = match self.make_more(seat, call)? {
             Ok(id) => (0, Some(id)),
             Err(errno) => (errno, None),
@@ -88,7 +86,7 @@ impl Server {
         Ok(Ok(id))
     }
 
-    /// Notes what the guest does not show any more, to be unmapped by the thread that makes the next call.
+    /// Notes what the guest does not show any more, to be unmapped by the thread that asks next.
     ///
     /// # Errors
     /// They are too many.
@@ -103,25 +101,11 @@ impl Server {
 
     /// Unmaps what was given back.
     pub(super) fn release_given_back(&mut self, seat: usize) -> Result<(), ServeError> {
-        let given_back: Vec<_> = std::mem::take(&mut self.given_back).into_iter().collect();
-        given_back
-            .chunks(RELEASED_MAX)
-            .try_for_each(|some| self.release(seat, some))
-    }
-
-    /// Unmaps what the guest does not show any more.
-    pub(super) fn release(
-        &mut self,
-        seat: usize,
-        mappings: &[MappingId],
-    ) -> Result<(), ServeError> {
-        if mappings.len() > RELEASED_MAX {
-            return Err(MessageError::TooManyReleased(mappings.len()).into());
-        }
-        let unmap =
-            |kept: crate::attic::Kept| Syscall::new(libc::SYS_munmap, &[kept.address, kept.length]);
-        let gone = mappings.iter().filter_map(|id| self.attic.withdraw(*id));
-        let unmaps: Vec<Syscall> = gone.map(unmap).collect();
+        let given_back = std::mem::take(&mut self.given_back).into_iter();
+        let gone = given_back.filter_map(|id| self.attic.withdraw(id));
+        let unmaps: Vec<Syscall> = gone
+            .map(|kept| Syscall::new(libc::SYS_munmap, &[kept.address, kept.length]))
+            .collect();
         if !unmaps.is_empty() {
             self.deputy.run(seat, &unmaps)?;
         }

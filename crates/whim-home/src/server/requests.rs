@@ -22,8 +22,6 @@ pub struct FileMapping {
     pub flags: u32,
     pub fd: i32,
     pub offset: u64,
-    /// Mappings that the guest gives back.
-    pub released: Vec<MappingId>,
 }
 
 impl Server {
@@ -36,7 +34,6 @@ impl Server {
         let Some(seat) = self.judge_request(call.tid, Request::Other { sequence })? else {
             return Ok(());
         };
-        self.release(seat, &call.released)?;
         // Trap: memory-that-is-no-file-s
         if self.is_special(seat, call.fd)? {
             // The program comes home, and makes the call there.
