@@ -382,11 +382,11 @@ impl Pager {
                     Event::Fault { address, .. } => missing.push(address),
                     // Trap: moved-pages-are-forgotten
                     Event::Remap { from, to, length } => {
-                        table.relocate(from, to, length);
+                        table.moved(from, to, length);
                         gone.push((from, length));
                     }
                     Event::Unmap { start, end } => {
-                        table.unmap(Range { start, end });
+                        table.unmapped(Range { start, end });
                         gone.push((start, end - start));
                     }
                     Event::Remove { .. } | Event::Fork { .. } => {}

@@ -60,6 +60,8 @@ pub struct Table {
     parents: HashMap<MappingId, (MappingId, u64)>,
     /// A thread is made to change pieces just now, which are noted when it has.
     changing: bool,
+    /// What a thread is made to move just now, which is noted when it has, whatever the kernel tells of it.
+    moving: Option<Range>,
 }
 
 impl Table {
@@ -239,6 +241,35 @@ impl Table {
     #[must_use]
     pub fn is_changing(&self) -> bool {
         self.changing
+    }
+
+    /// A thread is made to move a range, if the kernel can do what it asks for.
+    pub fn begin_move(&mut self, from: Range) {
+        self.moving = Some(from);
+    }
+
+    /// It has; none if the kernel has refused it.
+    pub fn end_move(&mut self, to: Option<u64>) {
+        let from = self.moving.take();
+        if let (Some(from), Some(to)) = (from, to)
+            && from.start != to
+        {
+            self.relocate(from.start, to, from.len());
+        }
+    }
+
+    /// The kernel tells that `mremap` has moved a range.
+    pub fn moved(&mut self, from: u64, to: u64, length: u64) {
+        if self.moving.is_none_or(|moving| moving.start != from) {
+            self.relocate(from, to, length);
+        }
+    }
+
+    /// The kernel tells that a range was unmapped. Of what was moved it tells that as well.
+    pub fn unmapped(&mut self, range: Range) {
+        if self.moving != Some(range) {
+            self.unmap(range);
+        }
     }
 
     /// `mremap` has moved a range.
@@ -453,6 +484,32 @@ mod tests {
         assert_eq!(table.take_released(9), [MappingId(2), MappingId(3)]);
         let all: Vec<Piece> = table.overlapping(range(0, 99)).collect();
         assert_eq!(all, [piece(10, 12, 1, 0), piece(12, 17, 1, 5)]);
+    }
+
+    #[test]
+    fn what_is_made_to_move_is_noted_when_all_is_told() {
+        let mut table = Table::default();
+        table.insert(piece(10, 14, 1, 0));
+        table.insert(piece(40, 42, 2, 0));
+        table.begin_move(range(10, 14));
+        table.moved(10 * P, 40 * P, 4 * P);
+        table.unmapped(range(10, 14));
+        // Another thread tells late that it has unmapped the place.
+        table.unmapped(range(40, 44));
+        assert_eq!(table.at(10 * P), Some(piece(10, 14, 1, 0)));
+        table.end_move(Some(40 * P));
+        let all: Vec<Piece> = table.overlapping(range(0, 99)).collect();
+        assert_eq!(all, [piece(40, 44, 1, 0)]);
+        for stays in [None, Some(40 * P)] {
+            table.begin_move(range(40, 44));
+            table.end_move(stays);
+            assert_eq!(table.at(40 * P), Some(piece(40, 44, 1, 0)));
+        }
+        table.moved(40 * P, 60 * P, P);
+        table.unmapped(range(40, 41));
+        table.unmapped(range(41, 44));
+        let all: Vec<Piece> = table.overlapping(range(0, 99)).collect();
+        assert_eq!(all, [piece(60, 61, 1, 0)]);
     }
 
     #[test]
