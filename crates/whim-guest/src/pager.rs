@@ -193,7 +193,7 @@ impl Shared {
 
     /// The pieces are as they are noted: faults that had none are looked at again.
     pub fn changed(&self) {
-        self.table().set_changing(false);
+        self.table().end_move();
         let _ = self.wake.write(1);
     }
 
@@ -405,12 +405,12 @@ impl Pager {
     }
 
     fn fault(&mut self, address: u64) -> Result<(), PagerError> {
-        let (found, changing) = {
+        let (found, is_moving) = {
             let table = self.shared.table();
-            (table.at(address), table.is_changing())
+            (table.at(address), table.is_moving())
         };
         let Some(piece) = found else {
-            if changing {
+            if is_moving {
                 self.unclear.push(address);
                 return Ok(());
             }

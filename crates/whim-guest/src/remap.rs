@@ -12,7 +12,6 @@ use crate::reply::Reply;
 use crate::table::Piece;
 use whim_journey::message::ToHome;
 use whim_model::{MappingId, PAGE_SIZE, Range, Syscall};
-use whim_sys::ptrace::Stopped;
 use whim_sys::seccomp::Response;
 
 const MREMAP_DONTUNMAP: u64 = 4;
@@ -21,11 +20,8 @@ const SEVERAL: &str = "it moves several mappings at once";
 impl Guest {
     /// A thread asks for such a change.
     pub(crate) fn remap_file(&mut self, host_tid: i32, call: &Syscall) -> Result<(), GuestError> {
-        let [address, old, new, ..] = call.args;
-        let range = Range {
-            start: address,
-            end: address.saturating_add(old.next_multiple_of(PAGE_SIZE)),
-        };
+        let new = call.args[2];
+        let range = from(call);
         let (pieces, seams) = {
             let table = self.shared.table();
             let pieces: Vec<Piece> = table.overlapping(range).collect();
@@ -71,35 +67,16 @@ impl Guest {
         let stopped = self.take_out(host_tid)?;
         // Another thread may touch the new part before it is noted.
         // Trap: a-fault-before-its-piece
-        self.shared.table().set_changing(true);
-        let done = self.remap(stopped, call);
+        self.shared.table().begin_move(from(call));
+        let done = self.inject(stopped, &Syscall::new(libc::SYS_mremap, &call.args));
         let noted = match &done {
-            Ok((_, result)) => self.note_new(call, *result, mapping),
+            Ok((_, result)) => self.note_move(call, *result, mapping),
             Err(_) => Ok(()),
         };
         self.shared.changed();
         noted?;
         let (stopped, result) = done?;
         self.go_on_with(host_tid, stopped, result)
-    }
-
-    /// Lets the kernel do what this call asks for. Where it moves the range to may be a place of which another
-    /// thread has not told yet that it has unmapped it: the range is noted there once all of that is told.
-    /// (Dead end: to take a place for it first counts twice against the limit of the address space, for which
-    /// another thread is refused memory.)
-    fn remap(&mut self, stopped: Stopped, call: &Syscall) -> Result<(Stopped, i64), GuestError> {
-        let [address, old, ..] = call.args;
-        let end = address.saturating_add(old.next_multiple_of(PAGE_SIZE));
-        let from = Range {
-            start: address,
-            end,
-        };
-        self.shared.table().begin_move(from);
-        let done = self.inject(stopped, &Syscall::new(libc::SYS_mremap, &call.args));
-        let to = done.as_ref().ok().map(|(_, result)| *result);
-        let to = to.and_then(|result| u64::try_from(result).ok());
-        self.shared.settled().end_move(to);
-        done
     }
 
     /// Home's new mapping begins with what is at this address.
@@ -111,7 +88,11 @@ impl Guest {
         }
     }
 
-    fn note_new(&self, call: &Syscall, result: i64, mapping: MappingId) -> Result<(), GuestError> {
+    /// Notes where the range is now, and the new mapping. The kernel may have moved the range to a place of which
+    /// another thread has not told yet that it has unmapped it, so all of that is waited for. (Dead end: to take a
+    /// place for it first counts twice against the limit of the address space, for which another thread is
+    /// refused memory.)
+    fn note_move(&self, call: &Syscall, result: i64, mapping: MappingId) -> Result<(), GuestError> {
         let [address, old, new, how, ..] = call.args;
         let (old, new) = (
             old.next_multiple_of(PAGE_SIZE),
@@ -121,6 +102,7 @@ impl Guest {
             self.shared.table().release(mapping);
             return Ok(());
         };
+        self.shared.settled().relocate(address, start, old);
         let piece = if how & MREMAP_DONTUNMAP != 0 {
             Piece {
                 start: address,
@@ -137,5 +119,14 @@ impl Guest {
             }
         };
         show(&self.shared, piece)
+    }
+}
+
+/// What the call names to be moved or made longer.
+fn from(call: &Syscall) -> Range {
+    let [start, old, ..] = call.args;
+    Range {
+        start,
+        end: start.saturating_add(old.next_multiple_of(PAGE_SIZE)),
     }
 }

@@ -17,6 +17,14 @@ pub struct Piece {
 }
 
 impl Piece {
+    #[must_use]
+    pub fn range(&self) -> Range {
+        Range {
+            start: self.start,
+            end: self.end,
+        }
+    }
+
     /// The page at an address in the piece.
     #[must_use]
     pub fn page(&self, address: u64) -> Page {
@@ -58,9 +66,8 @@ pub struct Table {
     /// Mappings that begin with what another one shows, and where in that one: of what they were made longer.
     /// Known only of those that were made at this host.
     parents: HashMap<MappingId, (MappingId, u64)>,
-    /// A thread is made to change pieces just now, which are noted when it has.
-    changing: bool,
-    /// What a thread is made to move just now, which is noted when it has, whatever the kernel tells of it.
+    /// What a thread is made to move or to make longer just now. That is noted when it has, whatever the kernel
+    /// tells of it.
     moving: Option<Range>,
 }
 
@@ -128,10 +135,7 @@ impl Table {
 
     /// Adds a piece that the kernel has just mapped. What the table has there is there no more.
     pub fn show(&mut self, piece: Piece) {
-        self.unmap(Range {
-            start: piece.start,
-            end: piece.end,
-        });
+        self.unmap(piece.range());
         self.insert(piece);
     }
 
@@ -233,29 +237,20 @@ impl Table {
         self.generations.get(&mapping).copied().unwrap_or(0)
     }
 
-    /// While this is set, an address without a piece may get one.
-    pub fn set_changing(&mut self, changing: bool) {
-        self.changing = changing;
-    }
-
-    #[must_use]
-    pub fn is_changing(&self) -> bool {
-        self.changing
-    }
-
-    /// A thread is made to move a range, if the kernel can do what it asks for.
+    /// A thread is made to move a range or to make it longer. Until that is noted, an address without a piece may
+    /// get one.
     pub fn begin_move(&mut self, from: Range) {
         self.moving = Some(from);
     }
 
-    /// It has; none if the kernel has refused it.
-    pub fn end_move(&mut self, to: Option<u64>) {
-        let from = self.moving.take();
-        if let (Some(from), Some(to)) = (from, to)
-            && from.start != to
-        {
-            self.relocate(from.start, to, from.len());
-        }
+    /// It has, and that is noted.
+    pub fn end_move(&mut self) {
+        self.moving = None;
+    }
+
+    #[must_use]
+    pub fn is_moving(&self) -> bool {
+        self.moving.is_some()
     }
 
     /// The kernel tells that `mremap` has moved a range.
@@ -272,7 +267,7 @@ impl Table {
         }
     }
 
-    /// `mremap` has moved a range.
+    /// Notes what is in a range at the place to which `mremap` has moved it.
     pub fn relocate(&mut self, from: u64, to: u64, length: u64) {
         let end = from.saturating_add(length);
         let taken = self.remove(Range { start: from, end });
@@ -497,14 +492,17 @@ mod tests {
         // Another thread tells late that it has unmapped the place.
         table.unmapped(range(40, 44));
         assert_eq!(table.at(10 * P), Some(piece(10, 14, 1, 0)));
-        table.end_move(Some(40 * P));
+        assert!(table.is_moving());
+        table.relocate(10 * P, 40 * P, 4 * P);
+        table.end_move();
         let all: Vec<Piece> = table.overlapping(range(0, 99)).collect();
         assert_eq!(all, [piece(40, 44, 1, 0)]);
-        for stays in [None, Some(40 * P)] {
-            table.begin_move(range(40, 44));
-            table.end_move(stays);
-            assert_eq!(table.at(40 * P), Some(piece(40, 44, 1, 0)));
-        }
+        // What stays where it is is not moved.
+        table.begin_move(range(40, 44));
+        table.relocate(40 * P, 40 * P, 4 * P);
+        table.end_move();
+        assert_eq!(table.at(40 * P), Some(piece(40, 44, 1, 0)));
+        assert!(!table.is_moving());
         table.moved(40 * P, 60 * P, P);
         table.unmapped(range(40, 41));
         table.unmapped(range(41, 44));
