@@ -320,16 +320,19 @@ const CONTROL: &[u32] = &[
 /// Whether the kernel looks at the caller's signal mask for this call.
 #[must_use]
 pub fn is_terminal_control(call: &Syscall) -> bool {
-    let request = u32::try_from(call.args[1] & u64::from(u32::MAX)).unwrap_or(0);
-    call.number == libc::SYS_ioctl.cast_unsigned() && CONTROL.contains(&request)
+    request_of(call).is_some_and(|request| CONTROL.contains(&request))
 }
 
 /// Whether a terminal sends a signal for this call.
 pub(crate) fn is_signal_of_terminal(call: &Syscall) -> bool {
-    const TIOCSTI: u64 = 0x5412;
-    const TIOCSIG: u64 = 0x4004_5436;
-    let request = call.args[1] & u64::from(u32::MAX);
-    call.number == libc::SYS_ioctl.cast_unsigned() && matches!(request, TIOCSTI | TIOCSIG)
+    const TIOCSIG: u32 = 0x4004_5436;
+    request_of(call) == Some(TIOCSIG)
+}
+
+/// What an `ioctl` asks for; none if the call is no `ioctl`.
+fn request_of(call: &Syscall) -> Option<u32> {
+    let request = u32::try_from(call.args[1] & u64::from(u32::MAX)).ok();
+    request.filter(|_| call.number == libc::SYS_ioctl.cast_unsigned())
 }
 
 fn lookup(request: u32) -> Option<Io> {

@@ -19,7 +19,7 @@ use whim_image::freeze_calls::{
 use whim_journey::message::{
     CallRequest, Disposition, MAPPED_WITHOUT_EXECUTION, ToHome, WireRegion,
 };
-use whim_model::{MappingFlags, PAGE_SIZE, Range, Syscall};
+use whim_model::{MappingFlags, PAGE_SIZE, Syscall};
 use whim_sys::ptrace::{Stopped, TraceError};
 use whim_sys::seccomp::{Notification, Response};
 use whim_sys::uffd::Mode;
@@ -95,6 +95,7 @@ impl Guest {
             self.go_home(host_tid, "its seccomp filter ends it for that");
             return Ok(());
         }
+        // What it moves, and onto what, is asked of the table, and the kernel here moves it without us.
         if call.number == libc::SYS_mremap.cast_unsigned() {
             drop(self.shared.settled());
         }
@@ -484,6 +485,7 @@ impl Guest {
             tracing::debug!(tid = reply.tid, "an answer that nobody waits for");
             return Ok(());
         };
+        self.hear_of_the_end(&waiting.call)?;
         let result = match waiting.kind {
             Kind::Forward(forwarded) => self.forwarded(host_tid, &forwarded, reply),
             Kind::NewThread(new) => self.begin_thread(host_tid, &new, reply.result),
@@ -744,19 +746,18 @@ impl Guest {
 
 /// Notes a new file mapping, and registers it with the userfaultfd.
 pub(crate) fn show(shared: &Shared, piece: Piece) -> Result<(), GuestError> {
-    let (start, length) = (piece.start, piece.end - piece.start);
+    let range = piece.range();
     // The table comes first, because a fault must find the mapping in it.
     shared.settled().show(piece);
     // Trap: a-file-page-becomes-zeros
     match shared
         .uffd
-        .register(start, length, Mode::MissingAndProtected)
+        .register(range.start, range.len(), Mode::MissingAndProtected)
     {
         Ok(()) => Ok(()),
         // Another thread has unmapped it already, or mapped something else over it.
         Err(Errno::ENOMEM | Errno::EINVAL) => {
-            let end = piece.end;
-            shared.table().unmap(Range { start, end });
+            shared.table().unmap(range);
             Ok(())
         }
         Err(errno) => Err(GuestError::Os {

@@ -5,6 +5,7 @@ use crate::guest::{After, Guest, Thread};
 use crate::signals::{Effect, bit};
 use std::time::{Duration, Instant};
 use whim_calls::{GuestMemory, Signal};
+use whim_model::Syscall;
 use whim_sys::ptrace::RawSigInfo;
 use whim_sys::seccomp::Response;
 
@@ -91,12 +92,8 @@ impl Guest {
     ///
     /// # Errors
     /// Tracing failed.
-    pub(crate) fn hear_of_the_end(&mut self, tid: i32) -> Result<(), GuestError> {
-        let waiting = self
-            .thread_of(tid)
-            .and_then(|thread| thread.waiting.as_ref());
-        let signals = waiting.is_some_and(|waiting| whim_calls::may_signal(&waiting.call));
-        if !signals || self.threads.len() == 1 {
+    pub(crate) fn hear_of_the_end(&mut self, call: &Syscall) -> Result<(), GuestError> {
+        if self.threads.len() == 1 || !whim_calls::may_signal(call) {
             return Ok(());
         }
         let begun = Instant::now();
@@ -110,7 +107,7 @@ impl Guest {
     /// Whether a signal waits for the process which ends it as soon as the first thread gets the processor.
     fn is_about_to_end(&self) -> bool {
         let status = self.status(self.host_tid);
-        let waits = status.pending_shared & !(status.blocked | status.caught | status.ignored);
+        let waits = status.pending_shared & !status.blocked;
         (1..=64).any(|signal| waits & bit(signal) != 0 && self.effect(signal) == Effect::Ends)
     }
 

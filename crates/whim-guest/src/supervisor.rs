@@ -575,7 +575,6 @@ impl Supervisor {
                 mapping,
             } => {
                 let tail = self.tails.finish(tid, tail);
-                guest.hear_of_the_end(tid)?;
                 guest.replied(&Reply {
                     tid,
                     sequence,

@@ -350,9 +350,9 @@ impl Server {
             number,
             args: active.args,
         };
-        // The kernel tells of the end of such a call in its turn, behind what others have been given by it.
+        // The kernel tells of the end of a call that signals in its turn, behind what others have been given by it.
         // Trap: a-result-ahead-of-its-signal
-        let signals = self.deputy.thread_count() > 1 && whim_calls::may_signal(&call);
+        let is_told = may_block || self.deputy.thread_count() > 1 && whim_calls::may_signal(&call);
         let masked = masks::job_control(active.masked);
         if masked == 0 {
             active.operation = operations.len();
@@ -363,7 +363,7 @@ impl Server {
             operations.extend([change(libc::SIG_BLOCK), call, change(libc::SIG_UNBLOCK)]);
         }
         self.callers[seat].active = Some(active);
-        let patience = if may_block || signals { 0 } else { PATIENCE };
+        let patience = if is_told { 0 } else { PATIENCE };
         if self.deputy.start(seat, &operations, patience) {
             self.finished(seat)?;
         }

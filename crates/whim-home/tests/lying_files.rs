@@ -115,6 +115,11 @@ fn mappings_that_are_given_back_are_gone() {
     assert!(mapping_answer(server).1.is_some_and(|next| next != made));
     let attempt = tries("ask for pages of a file that was given back");
     attempt.failed(page(server, made).expect_err("it is gone"));
+    // What is not there any more is not noted.
+    for _ in 0..3 {
+        let noted = server.give_back(vec![made, MappingId(60_000)]);
+        noted.expect("noted");
+    }
     let attempt = tries("give back more mappings at once than a message may name");
     let refused = server.give_back(vec![made; RELEASED_MAX + 1]);
     attempt.failed(refused.expect_err("too many"));

@@ -41,7 +41,8 @@ impl Deputy {
         self.hear()?;
         let begun = Instant::now();
         while std::mem::take(&mut self.has_sent) && begun.elapsed() < TAKES_WITHIN {
-            if self.is_sent_to_somebody() {
+            // In a stopped process none takes it.
+            if !self.group_stopped && self.can_take(self.pid) {
                 self.has_sent = true;
                 std::thread::yield_now();
             }
@@ -52,11 +53,10 @@ impl Deputy {
         Ok(())
     }
 
-    /// Whether a signal waits for the process which one of its threads is about to take. In a stopped process
-    /// none does.
-    fn is_sent_to_somebody(&self) -> bool {
+    /// Whether a signal waits for the process that this thread can be given.
+    fn can_take(&self, tid: Tid) -> bool {
         let can_take = |seen: Seen| seen.pending_shared & !seen.blocked != 0;
-        !self.group_stopped && Seen::read(self.pid, self.pid).is_ok_and(can_take)
+        Seen::read(self.pid, tid).is_ok_and(can_take)
     }
 
     /// A thread has done its work. If that has sent a signal to the process, another thread may have to be
@@ -152,9 +152,7 @@ impl Deputy {
     fn awaits_next(&self, tid: Tid) -> Result<Given, DeputyError> {
         let seat = self.seats.get(&tid).copied();
         let runs = seat.is_some_and(|seat| matches!(self.threads[seat].trace, Trace::Running(_)));
-        let can_take = |seen: Seen| seen.pending_shared & !seen.blocked != 0;
-        let waits = || Seen::read(self.pid, tid).is_ok_and(can_take);
-        if !runs || !waits() {
+        if !runs || !self.can_take(tid) {
             return Ok(Given::Nothing);
         }
         let begun = Instant::now();
@@ -170,7 +168,7 @@ impl Deputy {
             if taken.is_some_and(|at| at.elapsed() > STOPS_WITHIN) {
                 return Ok(Given::Nothing);
             }
-            if taken.is_none() && !waits() {
+            if taken.is_none() && !self.can_take(tid) {
                 taken = Some(Instant::now());
             }
             std::thread::yield_now();
