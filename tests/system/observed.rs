@@ -90,8 +90,8 @@ fn memory(cluster: &Cluster) -> Result<()> {
             };
             ensure!(told == expected, "The child is on {place}, {way}: {told}");
             // It has its answer at home before the daemon hears that it is there. Done away, it would stay there.
-            let way = format!("{way} was done away from home");
-            cluster.await_state(parent, "home").context(way)?;
+            let row = cluster.await_state(parent, "home")?;
+            ensure!(row.place == "n1", "{way} was done away from home");
         }
     }
     talk.say("end")?;
