@@ -30,25 +30,39 @@ static void *reads(void *pipe)
     return NULL;
 }
 
+static void *computes(void *unused)
+{
+    for (;;)
+        __asm__ volatile("");
+    return unused;
+}
+
+static int go[2];
+
 static void *ends_all(void *file)
 {
+    char byte;
     int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    read(go[0], &byte, 1);
     syscall(SYS_pidfd_send_signal, self, SIGTERM, NULL, 0);
     for (int at = 0; at < 60; at++)
         pwrite(*(int *)file, "x", 1, at);
     _exit(42);
 }
 
-/* The first thread waits for one that sends the signal; others wait as well. */
+/* The first thread waits for one that sends the signal. It is the one that is given it, and gets the processor behind
+ * those that compute. */
 static int with_others(int behind)
 {
     pthread_t threads[8];
     int empty[2];
-    if (pipe(empty) != 0)
+    if (pipe(empty) != 0 || pipe(go) != 0 || pthread_create(&threads[7], NULL, ends_all, &behind) != 0)
         return 3;
-    for (int one = 0; one < 8; one++)
-        if (pthread_create(&threads[one], NULL, one < 7 ? reads : ends_all, one < 7 ? empty : &behind) != 0)
+    for (int one = 0; one < 7; one++)
+        if (pthread_create(&threads[one], NULL, one < 4 ? computes : reads, empty) != 0)
             return 3;
+    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 10);
+    write(go[1], "g", 1);
     pthread_join(threads[7], NULL);
     return 43;
 }
